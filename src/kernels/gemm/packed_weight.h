@@ -1,0 +1,120 @@
+// Weights in the layouts that the GEMM kernels read.
+//
+// All instruction sets share ONE packing, built around a panel of 16 output channels (tile_n) and
+// groups of 4 bytes along K:
+//
+//   64 bytes = 16 channels x 4 bytes of K        (4 x int8, or 2 x bf16)
+//
+// which is a ZMM register for VNNI and AVX512-BF16, a row of an AMX B tile, and two YMM registers
+// for AVX2 (channels 0-7, 8-15). SIMD lanes are output channels, so no kernel needs a horizontal
+// sum, and a row of the result does not depend on how many rows are computed beside it: GEMV and
+// tile kernels add in the same order.
+//
+// A panel is contiguous: N is padded to 16 with zero channels, K to the format's group with zeros.
+// Panel p holds channels [16p, 16p+16):
+//
+//   bf16:        [K/2]          {[16 channels][2 k]} bf16
+//   8-bit group: [K/32]         {[8 k4][16 channels][4 k]} int8                        512 bytes
+//   4-bit group: [K/32]         {[4 k4][16 channels][4 bytes]}; byte b of k4 step s holds, in its
+//                               low nibble, k = 4s + b and, in its high nibble, k = 16 + 4s + b
+//                                                                                      256 bytes
+//   then, for the group formats, the scales of the panel, and then the minimums if it has any:
+//     ScaleKind::f16     [K/group_size][16] f16
+//     ScaleKind::nested  [K/group_size][16] int8 or uint8 multipliers, then [K/256][16] f16: the
+//                        scale of a group is multiplier * super-scale (GGUF's K types, kept exact)
+//
+// The weight that a stored quant q stands for is   scale * (q - zero_point) + minimum,
+// where zero_point is a constant of the format (8 for Q4_0) and minimum is 0 unless has_minimum.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/buffer.h"
+#include "core/status.h"
+
+namespace tw::kernels {
+
+inline constexpr int kTileN = 16;
+inline constexpr int kSuperGroup = 256;  // weights along K that share a nested super-scale
+
+enum class ScaleKind : uint8_t { none, f16, nested };
+
+enum class WeightFormat : uint8_t {
+  bf16,     // bf16, f16 and f32 sources
+  q4_0,     // 4 bit, group 32, f16 scale, zero point 8                      GGUF Q4_0
+  q4_1,     // 4 bit, group 32, f16 scale and minimum                        GGUF Q4_1
+  q4_k,     // 4 bit, group 32, nested scale and minimum                     GGUF Q4_K
+  q8_0,     // 8 bit, group 32, f16 scale                                    GGUF Q8_0, Q5_0
+  q8_1,     // 8 bit, group 32, f16 scale and minimum                        GGUF Q5_1
+  q8_k,     // 8 bit, group 32, nested scale and minimum                     GGUF Q5_K
+  q8_k16,   // 8 bit, group 16, nested signed scale                          GGUF Q6_K
+};
+inline constexpr int kNumWeightFormats = 8;
+
+struct WeightFormatTraits {
+  const char* name;
+  int bits;           // per stored quant; 16 for bf16
+  int group_size;     // weights along K that share a scale; 0 for bf16
+  ScaleKind scale_kind;
+  bool has_minimum;
+  bool signed_multipliers;  // nested scales: int8 (Q6_K) instead of uint8
+  int zero_point;
+  int k_alignment;    // K is padded to a multiple of this
+};
+
+constexpr WeightFormatTraits traits(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::bf16: return {"bf16", 16, 0, ScaleKind::none, false, false, 0, 32};
+    case WeightFormat::q4_0: return {"q4_0", 4, 32, ScaleKind::f16, false, false, 8, 32};
+    case WeightFormat::q4_1: return {"q4_1", 4, 32, ScaleKind::f16, true, false, 0, 32};
+    case WeightFormat::q4_k: return {"q4_k", 4, 32, ScaleKind::nested, true, false, 0, 256};
+    case WeightFormat::q8_0: return {"q8_0", 8, 32, ScaleKind::f16, false, false, 0, 32};
+    case WeightFormat::q8_1: return {"q8_1", 8, 32, ScaleKind::f16, true, false, 0, 32};
+    case WeightFormat::q8_k: return {"q8_k", 8, 32, ScaleKind::nested, true, false, 0, 256};
+    case WeightFormat::q8_k16: return {"q8_k16", 8, 16, ScaleKind::nested, false, true, 0, 256};
+  }
+  return {};
+}
+
+// Byte offsets inside one panel, derived from format and padded K.
+struct PanelLayout {
+  int64_t quants = 0;           // always offset 0
+  int64_t scales = 0;           // f16 scales or nested multipliers
+  int64_t super_scales = 0;     // nested only
+  int64_t minimums = 0;         // f16 minimums or nested multipliers
+  int64_t super_minimums = 0;   // nested only; the minimum is multiplier * super-minimum, which
+                                // is stored negated (GGUF subtracts), so that all formats add
+  int64_t size = 0;             // bytes of a panel, a multiple of 64
+};
+
+PanelLayout panel_layout(WeightFormat format, int64_t padded_k);
+
+// A weight matrix W[N, K] in one of the formats. Owns its memory; move-only.
+class PackedWeight {
+ public:
+  PackedWeight() = default;
+  // Uninitialized panels. Fails when N or K is not positive or the size overflows.
+  static Expected<PackedWeight> allocate(WeightFormat format, int64_t n, int64_t k);
+
+  WeightFormat format() const { return format_; }
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  int64_t padded_k() const { return padded_k_; }
+  int64_t num_panels() const { return (n_ + kTileN - 1) / kTileN; }
+  const PanelLayout& layout() const { return layout_; }
+  const std::byte* panel(int64_t index) const { return data_.data() + index * layout_.size; }
+  std::byte* panel(int64_t index) { return data_.data() + index * layout_.size; }
+  size_t size_bytes() const { return data_.size(); }
+  bool empty() const { return n_ == 0; }
+
+ private:
+  WeightFormat format_ = WeightFormat::bf16;
+  int64_t n_ = 0;
+  int64_t k_ = 0;
+  int64_t padded_k_ = 0;
+  PanelLayout layout_;
+  Buffer data_;
+};
+
+}  // namespace tw::kernels

@@ -1,0 +1,37 @@
+// What the engine sees of a model family.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/status.h"
+#include "core/tensor.h"
+#include "nn/batch.h"
+
+namespace tw {
+
+// Numbers that the engine needs to size its memory and check requests.
+struct ModelLimits {
+  int64_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;  // context length
+  int64_t kv_bytes_per_token = 0;       // all layers, keys and values
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelLimits& limits() const = 0;
+
+  // Allocates the KV pages and the activations, and records the plan. Called once, before the
+  // first forward. Page p of the cache holds token slots [p * page_size, (p + 1) * page_size).
+  virtual Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                         int32_t max_num_seqs) = 0;
+
+  // Computes one step. Returns logits [batch.num_logits(), vocab_size] fp32, valid until the next
+  // call. Allocates nothing. batch.num_tokens() <= max_num_tokens.
+  virtual Matrix<const float> forward(const Batch& batch) = 0;
+};
+
+}  // namespace tw

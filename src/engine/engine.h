@@ -1,0 +1,77 @@
+// The engine: takes requests, schedules them in continuous batches, runs the model, samples.
+//
+// One engine thread does all of it; submit() and abort() may be called from any thread and only
+// put a message into the engine's bounded inbox. Outputs arrive at the request's sink on the
+// engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/status.h"
+#include "engine/request.h"
+#include "models/model.h"
+
+namespace tw {
+
+struct EngineConfig {
+  int32_t page_size = 16;                // tokens per KV page
+  int64_t max_total_tokens = 0;          // KV tokens; 0: from memory
+  double mem_fraction_static = 0.85;     // of usable memory, for weights and KV together
+  int32_t chunked_prefill_size = 512;    // prompt tokens per step
+  int32_t max_running_requests = 64;     // sequences per step
+  int32_t max_queued_requests = 1024;    // beyond it, submit() answers resource_exhausted
+  bool disable_radix_cache = false;
+  std::vector<TokenId> eos_token_ids;
+  uint64_t random_seed = 0;              // for requests without a seed of their own
+};
+
+// Counters since the start and gauges of now; a consistent copy.
+struct EngineStats {
+  int64_t num_requests_total = 0;
+  int64_t num_requests_finished = 0;
+  int64_t num_requests_aborted = 0;
+  int64_t num_preemptions = 0;
+  int64_t prompt_tokens_total = 0;
+  int64_t cached_tokens_total = 0;
+  int64_t generation_tokens_total = 0;
+  int64_t num_steps = 0;
+  int32_t num_running = 0;
+  int32_t num_queued = 0;
+  int64_t kv_tokens_capacity = 0;
+  int64_t kv_tokens_used = 0;      // by running requests and the prefix cache
+  int64_t kv_tokens_evictable = 0; // of those, held by the prefix cache alone
+  double last_step_seconds = 0;
+  // Seconds since the engine thread last finished a step or found nothing to do: the watchdog.
+  double seconds_since_progress = 0;
+};
+
+class Engine {
+ public:
+  // Sizes the KV cache, prepares the model and starts the engine thread.
+  static Expected<std::unique_ptr<Engine>> create(std::unique_ptr<Model> model,
+                                                  EngineConfig config);
+  virtual ~Engine() = default;
+
+  // Queues a request and returns its id. Fails (and never calls the sink) when the prompt is
+  // empty, longer than the context or the KV cache, has ids outside the vocabulary, a parameter is
+  // out of range, the queue is full, or the engine shuts down.
+  virtual Expected<uint64_t> submit(Request request) = 0;
+
+  // Ends a request within a step; its sink gets finish_reason abort. Unknown ids are ignored.
+  virtual void abort(uint64_t request_id) = 0;
+  virtual void abort_all() = 0;
+
+  // Drops the prefix cache. False (and nothing done) while requests run.
+  virtual bool flush_cache() = 0;
+
+  virtual EngineStats stats() const = 0;
+  virtual const ModelLimits& limits() const = 0;
+  virtual const EngineConfig& config() const = 0;
+
+  // Refuses new requests, aborts the running ones and stops the thread. Idempotent.
+  virtual void shutdown() = 0;
+};
+
+}  // namespace tw

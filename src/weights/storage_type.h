@@ -1,0 +1,26 @@
+// Element and block types of tensors in files, and their decoding to float.
+// Block layouts follow GGUF's specification (ggml's block_q4_0 and its kin).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tw {
+
+enum class StorageType : uint8_t {
+  f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, i8, i16, i32, i64, f64, u8, boolean,
+};
+
+struct StorageTypeTraits {
+  const char* name;     // as GGUF tools print it: "Q4_0", "BF16"
+  int block_elements;   // 1 for plain types
+  int block_bytes;
+};
+
+const StorageTypeTraits& traits(StorageType type);
+
+// The scalar reference decoder: `count` elements (whole blocks) from `data` to float.
+void dequantize(StorageType type, const std::byte* data, int64_t count, float* out);
+
+}  // namespace tw

@@ -40,11 +40,11 @@ struct PreparedActivations {
   ActivationFormat format = ActivationFormat::f32;
   int64_t m = 0;
   int64_t k = 0;
-  int64_t row_stride = 0;         // elements between rows of `values`
-  std::byte* values = nullptr;    // f32, bf16 or int8
-  float* scales = nullptr;        // q8: [M, groups_per_row]
-  int32_t* sums = nullptr;        // q8: [M, groups_per_row]
-  int64_t groups_per_row = 0;     // q8: padded_k / 32
+  int64_t row_stride = 0;       // elements between rows of `values`
+  std::byte* values = nullptr;  // f32, bf16 or int8
+  float* scales = nullptr;      // q8: [M, groups_per_row]
+  int32_t* sums = nullptr;      // q8: [M, groups_per_row]
+  int64_t groups_per_row = 0;   // q8: padded_k / 32
 };
 
 // What happens to C on the way out.
@@ -56,15 +56,15 @@ enum class Epilogue : uint8_t {
 struct GemmArguments {
   const PackedWeight* weight = nullptr;
   PreparedActivations a;
-  Matrix<float> c;                // [M, N] fp32
-  const float* bias = nullptr;    // [N] or null
+  Matrix<float> c;              // [M, N] fp32
+  const float* bias = nullptr;  // [N] or null
   Epilogue epilogue = Epilogue::store;
 };
 
 // One kernel: a row of the table in gemm.cc.
 struct GemmKernel {
   const char* name;
-  Isa isa;                        // level whose baseline it needs
+  Isa isa;  // level whose baseline it needs
   bool (*supported)(const CpuFeatures&);
   WeightFormat format;
   ActivationFormat activations;

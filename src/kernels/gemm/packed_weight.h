@@ -25,6 +25,10 @@
 //
 // The weight that a stored quant q stands for is   scale * (q - zero_point) + minimum,
 // where zero_point is a constant of the format (8 for Q4_0) and minimum is 0 unless has_minimum.
+//
+// Quants stay within the format's [min_quant, max_quant]; kernels rely on it to sum products in
+// 16 bits. Only q8_0 is signed. Scales and minimums are finite: an infinite one would make NaN of
+// the zeros that pad K. Padding is zero throughout: quants, scales and minimums.
 #pragma once
 
 #include <cstddef>
@@ -41,51 +45,80 @@ inline constexpr int kSuperGroup = 256;  // weights along K that share a nested 
 enum class ScaleKind : uint8_t { none, f16, nested };
 
 enum class WeightFormat : uint8_t {
-  bf16,     // bf16, f16 and f32 sources
-  q4_0,     // 4 bit, group 32, f16 scale, zero point 8                      GGUF Q4_0
-  q4_1,     // 4 bit, group 32, f16 scale and minimum                        GGUF Q4_1
-  q4_k,     // 4 bit, group 32, nested scale and minimum                     GGUF Q4_K
-  q8_0,     // 8 bit, group 32, f16 scale                                    GGUF Q8_0, Q5_0
-  q8_1,     // 8 bit, group 32, f16 scale and minimum                        GGUF Q5_1
-  q8_k,     // 8 bit, group 32, nested scale and minimum                     GGUF Q5_K
-  q8_k16,   // 8 bit, group 16, nested signed scale                          GGUF Q6_K
+  bf16,    // bf16, f16 and f32 sources
+  q4_0,    // 4 bit, group 32, f16 scale, zero point 8                      GGUF Q4_0
+  q4_1,    // 4 bit, group 32, f16 scale and minimum                        GGUF Q4_1
+  q4_k,    // 4 bit, group 32, nested scale and minimum                     GGUF Q4_K
+  q8_0,    // 8 bit, group 32, f16 scale                                    GGUF Q8_0, Q5_0
+  q8_1,    // 8 bit (0..31), group 32, f16 scale and minimum                GGUF Q5_1
+  q8_k,    // 8 bit (0..31), group 32, nested scale and minimum             GGUF Q5_K
+  q8_k16,  // 8 bit (0..63), group 16, nested signed scale, zero point 32   GGUF Q6_K
 };
 inline constexpr int kNumWeightFormats = 8;
 
 struct WeightFormatTraits {
   const char* name;
-  int bits;           // per stored quant; 16 for bf16
-  int group_size;     // weights along K that share a scale; 0 for bf16
+  int bits;        // per stored quant; 16 for bf16
+  int group_size;  // weights along K that share a scale; 0 for bf16
   ScaleKind scale_kind;
   bool has_minimum;
   bool signed_multipliers;  // nested scales: int8 (Q6_K) instead of uint8
   int zero_point;
-  int k_alignment;    // K is padded to a multiple of this
+  int min_quant;
+  int max_quant;
+  int k_alignment;  // K is padded to a multiple of this
 };
 
 constexpr WeightFormatTraits traits(WeightFormat format) {
+  using enum WeightFormat;
   switch (format) {
-    case WeightFormat::bf16: return {"bf16", 16, 0, ScaleKind::none, false, false, 0, 32};
-    case WeightFormat::q4_0: return {"q4_0", 4, 32, ScaleKind::f16, false, false, 8, 32};
-    case WeightFormat::q4_1: return {"q4_1", 4, 32, ScaleKind::f16, true, false, 0, 32};
-    case WeightFormat::q4_k: return {"q4_k", 4, 32, ScaleKind::nested, true, false, 0, 256};
-    case WeightFormat::q8_0: return {"q8_0", 8, 32, ScaleKind::f16, false, false, 0, 32};
-    case WeightFormat::q8_1: return {"q8_1", 8, 32, ScaleKind::f16, true, false, 0, 32};
-    case WeightFormat::q8_k: return {"q8_k", 8, 32, ScaleKind::nested, true, false, 0, 256};
-    case WeightFormat::q8_k16: return {"q8_k16", 8, 16, ScaleKind::nested, false, true, 0, 256};
+    case bf16:
+      return {"bf16", 16, 0, ScaleKind::none, false, false, 0, 0, 0, 32};
+    case q4_0:
+      return {"q4_0", 4, 32, ScaleKind::f16, false, false, 8, 0, 15, 32};
+    case q4_1:
+      return {"q4_1", 4, 32, ScaleKind::f16, true, false, 0, 0, 15, 32};
+    case q4_k:
+      return {"q4_k", 4, 32, ScaleKind::nested, true, false, 0, 0, 15, 256};
+    case q8_0:
+      return {"q8_0", 8, 32, ScaleKind::f16, false, false, 0, -128, 127, 32};
+    case q8_1:
+      return {"q8_1", 8, 32, ScaleKind::f16, true, false, 0, 0, 31, 32};
+    case q8_k:
+      return {"q8_k", 8, 32, ScaleKind::nested, true, false, 0, 0, 31, 256};
+    case q8_k16:
+      return {"q8_k16", 8, 16, ScaleKind::nested, false, true, 32, 0, 63, 256};
   }
   return {};
 }
 
+inline constexpr WeightFormat kAllWeightFormats[kNumWeightFormats] = {
+    WeightFormat::bf16, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q4_k,
+    WeightFormat::q8_0, WeightFormat::q8_1, WeightFormat::q8_k, WeightFormat::q8_k16};
+
+// Where a weight lies inside its panel: byte offsets of channel c (0..15) at position k.
+constexpr int64_t bf16_offset(int c, int64_t k) {
+  return k / 2 * 64 + c * 4 + k % 2 * 2;
+}
+constexpr int64_t byte_quant_offset(int c, int64_t k) {
+  return k / 4 * 64 + c * 4 + k % 4;
+}
+constexpr int64_t nibble_quant_offset(int c, int64_t k) {
+  return k / 32 * 256 + k % 16 / 4 * 64 + c * 4 + k % 4;
+}
+constexpr bool is_high_nibble(int64_t k) {
+  return k % 32 >= 16;
+}
+
 // Byte offsets inside one panel, derived from format and padded K.
 struct PanelLayout {
-  int64_t quants = 0;           // always offset 0
-  int64_t scales = 0;           // f16 scales or nested multipliers
-  int64_t super_scales = 0;     // nested only
-  int64_t minimums = 0;         // f16 minimums or nested multipliers
-  int64_t super_minimums = 0;   // nested only; the minimum is multiplier * super-minimum, which
-                                // is stored negated (GGUF subtracts), so that all formats add
-  int64_t size = 0;             // bytes of a panel, a multiple of 64
+  int64_t quants = 0;          // always offset 0
+  int64_t scales = 0;          // f16 scales or nested multipliers
+  int64_t super_scales = 0;    // nested only
+  int64_t minimums = 0;        // f16 minimums or nested multipliers
+  int64_t super_minimums = 0;  // nested only; the minimum is multiplier * super-minimum, which
+                               // is stored negated (GGUF subtracts), so that all formats add
+  int64_t size = 0;            // bytes of a panel, a multiple of 64
 };
 
 PanelLayout panel_layout(WeightFormat format, int64_t padded_k);
@@ -94,7 +127,8 @@ PanelLayout panel_layout(WeightFormat format, int64_t padded_k);
 class PackedWeight {
  public:
   PackedWeight() = default;
-  // Uninitialized panels. Fails when N or K is not positive or the size overflows.
+  // Panels of zero bytes (padding need not be written). Fails when N or K is not positive or the
+  // size overflows.
   static Expected<PackedWeight> allocate(WeightFormat format, int64_t n, int64_t k);
 
   WeightFormat format() const { return format_; }

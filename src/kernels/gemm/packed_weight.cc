@@ -1,0 +1,64 @@
+#include "kernels/gemm/packed_weight.h"
+
+#include <limits>
+
+namespace tw::kernels {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Far above any model's matrices, and low enough that no byte count below overflows int64.
+constexpr int64_t kMaxExtent = int64_t{1} << 30;
+constexpr int64_t kMaxBytes = int64_t{1} << 46;
+
+}  // namespace
+
+PanelLayout panel_layout(WeightFormat format, int64_t padded_k) {
+  const WeightFormatTraits t = traits(format);
+  PanelLayout layout;
+  int64_t offset = padded_k * kTileN * t.bits / 8;
+  const auto reserve = [&offset](int64_t bytes) {
+    const int64_t begin = offset;
+    offset = round_up(offset + bytes, 64);
+    return begin;
+  };
+  const auto reserve_group_values = [&](int64_t& values, int64_t& super_values) {
+    const int64_t groups = padded_k / t.group_size;
+    values = reserve(groups * kTileN * (t.scale_kind == ScaleKind::f16 ? 2 : 1));
+    if (t.scale_kind == ScaleKind::nested) {
+      super_values = reserve(padded_k / kSuperGroup * kTileN * 2);
+    }
+  };
+  if (t.scale_kind != ScaleKind::none) {
+    reserve_group_values(layout.scales, layout.super_scales);
+    if (t.has_minimum) reserve_group_values(layout.minimums, layout.super_minimums);
+  }
+  layout.size = round_up(offset, 64);
+  return layout;
+}
+
+Expected<PackedWeight> PackedWeight::allocate(WeightFormat format, int64_t n, int64_t k) {
+  if (n <= 0 || k <= 0 || n > kMaxExtent || k > kMaxExtent) {
+    return error(ErrorCode::invalid_argument,
+                 "weight matrix [{}, {}] in {}: both extents must lie between 1 and {}", n, k,
+                 traits(format).name, kMaxExtent);
+  }
+  PackedWeight weight;
+  weight.format_ = format;
+  weight.n_ = n;
+  weight.k_ = k;
+  weight.padded_k_ = round_up(k, traits(format).k_alignment);
+  weight.layout_ = panel_layout(format, weight.padded_k_);
+  if (weight.layout_.size > kMaxBytes / weight.num_panels()) {
+    return error(ErrorCode::invalid_argument, "weight matrix [{}, {}] in {}: larger than {} bytes",
+                 n, k, traits(format).name, kMaxBytes);
+  }
+  auto data = Buffer::allocate(static_cast<size_t>(weight.layout_.size * weight.num_panels()));
+  if (!data) return forward_error(data);
+  weight.data_ = std::move(*data);
+  return weight;
+}
+
+}  // namespace tw::kernels

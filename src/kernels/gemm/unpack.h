@@ -1,0 +1,31 @@
+// The packed weights read back, one element at a time: the definition that packers and kernels are
+// tested against.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "core/status.h"
+#include "kernels/gemm/packed_weight.h"
+
+namespace tw::kernels {
+
+// Scale and minimum of the group that position k of a channel (0..15) of a panel lies in.
+struct GroupValues {
+  float scale = 1.0f;
+  float minimum = 0.0f;
+};
+GroupValues group_values(const PackedWeight& weight, const std::byte* panel, int channel,
+                         int64_t k);
+
+// The stored quant, before its zero point; not for bf16.
+int stored_quant(const PackedWeight& weight, const std::byte* panel, int channel, int64_t k);
+
+// Weights of output channel n as fp32, rounded once: fma(scale, quant - zero_point, minimum).
+void unpack_row(const PackedWeight& weight, int64_t n, float* out /* [k] */);
+
+// A weight with random quants over their whole range and scales such that the weights are about
+// 1 in magnitude; for tests and benchmarks. The padding is zero, as a packer leaves it.
+Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, uint32_t seed);
+
+}  // namespace tw::kernels

@@ -18,6 +18,7 @@ namespace tw {
 struct EngineConfig {
   int32_t page_size = 16;                // tokens per KV page
   int64_t max_total_tokens = 0;          // KV tokens; 0: from memory
+  int64_t context_length = 0;            // longest prompt plus output; 0: the model's own
   double mem_fraction_static = 0.85;     // of usable memory, for weights and KV together
   int32_t chunked_prefill_size = 512;    // prompt tokens per step
   int32_t max_running_requests = 64;     // sequences per step

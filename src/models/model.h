@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/status.h"
 #include "core/tensor.h"
 #include "nn/batch.h"
+#include "nn/plan.h"
 
 namespace tw {
 
@@ -32,6 +34,10 @@ class Model {
   // Computes one step. Returns logits [batch.num_logits(), vocab_size] fp32, valid until the next
   // call. Allocates nothing. batch.num_tokens() <= max_num_tokens.
   virtual Matrix<const float> forward(const Batch& batch) = 0;
+
+  // With collection on, forward() clocks each step of its plan (see Plan::run_timed).
+  virtual void collect_step_timings(bool on) {}
+  virtual std::vector<StepTiming> step_timings() const { return {}; }
 };
 
 }  // namespace tw

@@ -1,0 +1,241 @@
+#include "apps/model_session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/progress.h"
+#include "models/registry.h"
+#include "weights/tokenizer_source.h"
+
+namespace tw {
+namespace {
+
+Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
+  auto source = checkpoint.tokenizer_source();
+  if (!source) return forward_error(source);
+  if (source->gguf) return Tokenizer::from_gguf(*source->gguf);
+  return Tokenizer::from_json(source->tokenizer_json, checkpoint.path().string());
+}
+
+Expected<std::string> read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return error(ErrorCode::not_found, "--chat-template {}: cannot open", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// A checkpoint without a usable template still serves completions, so this is no failure of the
+// whole: the reason is kept for those who ask for a chat.
+Status load_chat_template(const ModelOptions& options, ModelSession& session) {
+  std::optional<std::string> source;
+  if (!options.chat_template_path.empty()) {
+    auto text = read_text_file(options.chat_template_path);
+    if (!text) return forward_error(text);
+    source = std::move(*text);
+  } else {
+    source = session.checkpoint->chat_template();
+  }
+  if (!source) {
+    session.chat_template_problem = "the checkpoint has no chat template; give one with "
+                                    "--chat-template FILE or use completions";
+    return {};
+  }
+  auto compiled = ChatTemplate::compile(*source, session.checkpoint->tokenizer_config());
+  if (compiled) {
+    session.chat_template = std::move(*compiled);
+  } else if (!options.chat_template_path.empty()) {
+    return forward_error(compiled);
+  } else {
+    session.chat_template_problem = compiled.error().message;
+    log::warn("chat template: {}", session.chat_template_problem);
+  }
+  return {};
+}
+
+Expected<kernels::ActivationPrecision> parse_dtype(const std::string& name) {
+  if (name == "auto" || name == "bfloat16") return kernels::ActivationPrecision::bf16;
+  if (name == "float32") return kernels::ActivationPrecision::f32;
+  return error(ErrorCode::invalid_argument, "--dtype {}: unknown; use auto, bfloat16 or float32",
+               name);
+}
+
+Expected<std::unique_ptr<ThreadTeam>> make_team(const ModelOptions& options) {
+  const auto cpus = usable_cpus();
+  const int available = static_cast<int>(cpus.size());
+  const int threads = options.threads > 0 ? options.threads : usable_cpu_count();
+  if (threads > 1024) {
+    return error(ErrorCode::invalid_argument, "--threads {}: at most 1024", threads);
+  }
+  if (threads > available) {
+    log::warn("--threads {}: only {} CPUs may be used; the threads will share them", threads,
+              available);
+  }
+  const bool pin = options.pin_threads && threads <= available;
+  return std::make_unique<ThreadTeam>(threads, pin ? cpus : std::vector<int>{});
+}
+
+int64_t total_bytes(const Checkpoint& checkpoint) {
+  int64_t sum = 0;
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    sum += static_cast<int64_t>(tensor.data.size());
+  }
+  return sum;
+}
+
+Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
+                                              const ModelSession& session) {
+  auto precision = parse_dtype(options.dtype);
+  if (!precision) return forward_error(precision);
+  ProgressBar progress("loading weights", total_bytes(*session.checkpoint) >> 20, "MiB");
+  int64_t loaded = 0;
+  const WeightLoader loader{*session.checkpoint, *session.team, session.features, *precision,
+                            [&](int64_t bytes) {
+                              const int64_t before = loaded >> 20;
+                              loaded += bytes;
+                              progress.advance((loaded >> 20) - before);
+                            }};
+  return load_model(loader);
+}
+
+// EOS may be listed in both files; generation_config.json is the one that chat models complete.
+std::vector<TokenId> eos_token_ids(const ModelSession& session) {
+  std::vector<TokenId> ids;
+  const auto add = [&ids](const Json& source) {
+    const auto found = source.find("eos_token_id");
+    if (found == source.end()) return;
+    for (const Json& id : found->is_array() ? *found : Json::array({*found})) {
+      if (id.is_number_integer()) ids.push_back(id.get<TokenId>());
+    }
+  };
+  add(session.checkpoint->generation_config());
+  add(session.checkpoint->config());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void log_machine(const ModelSession& session) {
+  const MemoryLimits memory = detect_memory_limits();
+  log::info("{}; kernels: {} ({}); {} threads; memory {:.1f} of {:.1f} GiB free{}",
+            cpu_model_name(), to_string(session.features.isa()), session.features.describe(),
+            session.team->size(), static_cast<double>(memory.available) / (1 << 30),
+            static_cast<double>(memory.total) / (1 << 30),
+            memory.limited_by_cgroup ? " (cgroup limit)" : "");
+}
+
+}  // namespace
+
+void ModelOptions::add_to(CLI::App& command) {
+  command.add_option("--model-path,--model,-m", model_path,
+                     "GGUF file, or folder with config.json and safetensors")
+      ->required();
+  command.add_option("--dtype", dtype,
+                     "Precision of activations before bf16 weights: auto, bfloat16, float32")
+      ->capture_default_str();
+  command.add_option("--chat-template", chat_template_path,
+                     "File with a Jinja chat template that replaces the checkpoint's");
+  command.add_option("--threads", threads,
+                     "Compute threads (0: one per physical core that the process may use)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_flag("!--no-pin-threads", pin_threads, "Let the system place the compute threads");
+  command.add_option("--context-length", context_length,
+                     "Longest prompt plus output, in tokens (0: the model's own)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  command.add_option("--log-level", log_level, "debug, info, warning or error")
+      ->capture_default_str();
+
+  CLI::App* scheduling = &command;
+  scheduling->add_option("--mem-fraction-static", engine.mem_fraction_static,
+                         "Share of the usable memory for weights and KV cache together")
+      ->check(CLI::Range(0.01, 0.99))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling->add_option("--max-total-tokens", engine.max_total_tokens,
+                         "Tokens that the KV cache holds (0: what memory allows)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling->add_option("--page-size", engine.page_size, "Tokens per page of the KV cache")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling->add_option("--chunked-prefill-size", engine.chunked_prefill_size,
+                         "Prompt tokens computed in one step, beside the running decodes")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling->add_option("--max-running-requests", engine.max_running_requests,
+                         "Requests that decode together")
+      ->check(CLI::Range(1, 1 << 14))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling->add_option("--max-queued-requests", engine.max_queued_requests,
+                         "Requests that may wait; more are answered 429")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling->add_flag("--disable-radix-cache", engine.disable_radix_cache,
+                       "Do not keep the KV cache of finished requests for shared prefixes")
+      ->group("Scheduling and memory");
+  scheduling->add_option("--random-seed", engine.random_seed,
+                         "Seed for requests that bring none")
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+}
+
+Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
+  ModelSession session;
+  auto features = usable_cpu_features();
+  if (!features) return forward_error(features);
+  session.features = *features;
+  auto team = make_team(options);
+  if (!team) return forward_error(team);
+  session.team = std::move(*team);
+  log_machine(session);
+
+  auto checkpoint = Checkpoint::open(options.model_path);
+  if (!checkpoint) return forward_error(checkpoint);
+  session.checkpoint = std::move(*checkpoint);
+  auto config = ModelConfig::parse(session.checkpoint->config(), options.model_path);
+  if (!config) return forward_error(config);
+  session.config = std::move(*config);
+  auto model = load_weights(options, session);
+  if (!model) return forward_error(model);
+  session.model = std::move(*model);
+  return session;
+}
+
+Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto loaded = load(options);
+  if (!loaded) return loaded;
+  ModelSession session = std::move(*loaded);
+
+  auto tokenizer = load_tokenizer(*session.checkpoint);
+  if (!tokenizer) return forward_error(tokenizer);
+  session.tokenizer = std::move(*tokenizer);
+  if (Status status = load_chat_template(options, session); !status) return forward_error(status);
+
+  EngineConfig engine_config = options.engine;
+  engine_config.context_length = options.context_length;
+  engine_config.eos_token_ids = eos_token_ids(session);
+  auto engine = Engine::create(std::move(session.model), engine_config);
+  if (!engine) return forward_error(engine);
+  session.engine = std::move(*engine);
+  session.load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  log::info("{} ({}) loaded in {:.2f} s; KV cache for {} tokens; {:.0f} MiB resident",
+            options.model_path, session.checkpoint->container(), session.load_seconds,
+            session.engine->stats().kv_tokens_capacity,
+            static_cast<double>(resident_memory()) / (1 << 20));
+  return session;
+}
+
+}  // namespace tw

@@ -1,0 +1,54 @@
+// What every command that runs a model shares: options, loading, and the engine made of them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/cpu.h"
+#include "core/status.h"
+#include "core/thread_team.h"
+#include "engine/engine.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+#include "weights/model_config.h"
+
+namespace tw {
+
+struct ModelOptions {
+  std::string model_path;
+  std::string dtype = "auto";        // of activations: auto, bfloat16, float32
+  std::string chat_template_path;    // replaces the checkpoint's
+  int threads = 0;                   // 0: one per physical core that may be used
+  bool pin_threads = true;
+  int64_t context_length = 0;        // 0: the model's
+  std::string log_level = "info";
+  EngineConfig engine;
+
+  // Declares the options on a command, in SGLang's spelling where one exists.
+  void add_to(CLI::App& command);
+};
+
+// A loaded model with everything around it. Members are destroyed in reverse order: the engine
+// first, which the team and the checkpoint outlive.
+struct ModelSession {
+  CpuFeatures features;
+  std::unique_ptr<ThreadTeam> team;
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::string chat_template_problem;  // why there is none, for the error of a chat request
+  std::unique_ptr<Model> model;       // until the engine takes it
+  std::unique_ptr<Engine> engine;
+  double load_seconds = 0;
+
+  // Checkpoint and model alone.
+  static Expected<ModelSession> load(const ModelOptions& options);
+  // load(), then tokenizer, chat template and a running engine.
+  static Expected<ModelSession> open(const ModelOptions& options);
+};
+
+}  // namespace tw

@@ -1,0 +1,134 @@
+#include "nn/linear.h"
+
+#include <numeric>
+
+#include "weights/packing.h"
+
+namespace tw {
+namespace {
+
+using kernels::GemmKernel;
+using kernels::PreparedActivations;
+
+// Rows of fp32 activations -> the form that a GEMM kernel reads.
+class PrepareStep final : public Step {
+ public:
+  PrepareStep(const GemmKernel& kernel, size_t input, RowKind rows, int64_t columns, size_t output)
+      : kernel_(kernel), input_(input), rows_(rows), columns_(columns), output_(output) {}
+
+  std::string_view name() const override { return "prepare"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t m = num_rows(rows_, context.batch);
+    const auto* values = reinterpret_cast<const float*>(context.arena + input_);
+    kernel_.prepare(dense_matrix(values, m, columns_), context.member.share(m),
+                    kernels::layout_prepared_activations(kernel_.activations, m, columns_,
+                                                         context.arena + output_));
+  }
+
+ private:
+  const GemmKernel& kernel_;
+  size_t input_;
+  RowKind rows_;
+  int64_t columns_;
+  size_t output_;
+};
+
+class GemmStep final : public Step {
+ public:
+  struct Operands {
+    const GemmKernel* kernel = nullptr;
+    const kernels::PackedWeight* weight = nullptr;
+    const float* bias = nullptr;
+    RowKind rows = RowKind::tokens;
+    size_t input = 0;            // prepared activations
+    size_t output = 0;           // first column of this part
+    int64_t output_columns = 0;  // row stride of the output value
+    kernels::Epilogue epilogue = kernels::Epilogue::store;
+  };
+
+  explicit GemmStep(const Operands& operands) : operands_(operands) {}
+
+  std::string_view name() const override { return operands_.kernel->name; }
+
+  void run(const StepContext& context) const override {
+    const Operands& o = operands_;
+    const int64_t m = num_rows(o.rows, context.batch);
+    if (m == 0) return;
+    kernels::GemmArguments arguments;
+    arguments.weight = o.weight;
+    arguments.a = kernels::layout_prepared_activations(o.kernel->activations, m, o.weight->k(),
+                                                       context.arena + o.input);
+    arguments.c = {reinterpret_cast<float*>(context.arena + o.output), m, o.weight->n(),
+                   o.output_columns};
+    arguments.bias = o.bias;
+    arguments.epilogue = o.epilogue;
+    o.kernel->run(arguments, context.member.share(o.weight->num_panels()));
+  }
+
+  StepCost cost(const Batch& batch) const override {
+    const int64_t m = num_rows(operands_.rows, batch);
+    return {static_cast<int64_t>(operands_.weight->size_bytes()),
+            2 * m * operands_.weight->n() * operands_.weight->k()};
+  }
+
+ private:
+  Operands operands_;
+};
+
+}  // namespace
+
+PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel& kernel) {
+  const int32_t version = recorder_.version(input);
+  for (const Entry& entry : entries_) {
+    if (entry.input.index == input.index && entry.format == kernel.activations &&
+        entry.version == version) {
+      return {entry.scratch, entry.format};
+    }
+  }
+  const int64_t columns = recorder_.columns(input);
+  const ValueId scratch = scratch_for(kernel.activations, columns);
+  // The area now holds this input: what it held before is gone.
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.scratch.index == scratch.index; });
+  entries_.push_back({input, kernel.activations, scratch, version});
+  recorder_.add(std::make_unique<PrepareStep>(kernel, recorder_.offset(input),
+                                              recorder_.rows(input), columns,
+                                              recorder_.offset(scratch)),
+                {{input, Split::rows}}, {{scratch, Split::rows}});
+  return {scratch, kernel.activations};
+}
+
+ValueId PreparedInputs::scratch_for(kernels::ActivationFormat format, int64_t columns) {
+  for (const Area& area : areas_) {
+    if (area.format == format && area.columns == columns) return area.scratch;
+  }
+  const ValueId scratch = recorder_.add_scratch(
+      kernels::prepared_activations_size(format, recorder_.max_num_tokens(), columns));
+  areas_.push_back({format, columns, scratch});
+  return scratch;
+}
+
+size_t Linear::size_bytes() const {
+  return std::accumulate(parts_.begin(), parts_.end(), size_t{0},
+                         [](size_t sum, const Part& part) { return sum + part.weight.size_bytes(); });
+}
+
+void Linear::record(PlanRecorder& recorder, PreparedInputs& prepared, ValueId input, ValueId output,
+                    kernels::Epilogue epilogue) const {
+  for (const Part& part : parts_) {
+    const auto source = prepared.prepare(input, *part.kernel);
+    GemmStep::Operands operands;
+    operands.kernel = part.kernel;
+    operands.weight = &part.weight;
+    operands.bias = part.bias.empty() ? nullptr : part.bias.data();
+    operands.rows = recorder.rows(output);
+    operands.input = recorder.offset(source.scratch);
+    operands.output = recorder.offset(output) + static_cast<size_t>(part.column) * sizeof(float);
+    operands.output_columns = recorder.columns(output);
+    operands.epilogue = epilogue;
+    recorder.add(std::make_unique<GemmStep>(operands), {{source.scratch, Split::other}},
+                 {{output, Split::other}});
+  }
+}
+
+}  // namespace tw

@@ -1,0 +1,84 @@
+// A linear layer: y = x * W^T (+ bias), over weights packed for this machine's kernels.
+//
+// Several matrices that read the same input (query, key and value; gate and up) form one Linear:
+// neighbours of the same format are packed as one matrix, others become parts of their own that
+// write to their columns of the same output.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "kernels/gemm/gemm.h"
+#include "nn/loader.h"
+#include "nn/plan.h"
+
+namespace tw {
+
+class Linear {
+ public:
+  Linear() = default;
+
+  // Loads "<prefix>.weight" (and "<prefix>.bias" where `biases` is set) for each prefix, in order.
+  // `output_sizes` are the rows that each must have, `input_size` the columns of all.
+  static Expected<Linear> load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
+                               int64_t input_size, const std::vector<int64_t>& output_sizes,
+                               bool biases = false);
+
+  int64_t input_size() const { return input_size_; }
+  int64_t output_size() const { return output_size_; }
+  size_t size_bytes() const;
+
+  // Records output = input * W^T (store) or output += input * W^T (accumulate).
+  void record(PlanRecorder& recorder, class PreparedInputs& prepared, ValueId input, ValueId output,
+              kernels::Epilogue epilogue = kernels::Epilogue::store) const;
+
+  // Rows as an embedding table: the matrix of the first part.
+  const kernels::PackedWeight& table() const { return parts_.front().weight; }
+
+ private:
+  struct Part {
+    kernels::PackedWeight weight;
+    const kernels::GemmKernel* kernel = nullptr;
+    int64_t column = 0;        // where its outputs begin
+    std::vector<float> bias;   // empty or [n]
+  };
+  int64_t input_size_ = 0;
+  int64_t output_size_ = 0;
+  std::vector<Part> parts_;
+};
+
+// Prepared (quantized) forms of activations while a plan is recorded. Linears that read the same
+// value in the same format share one preparation and one scratch area.
+class PreparedInputs {
+ public:
+  explicit PreparedInputs(PlanRecorder& recorder) : recorder_(recorder) {}
+
+  struct Prepared {
+    ValueId scratch;
+    kernels::ActivationFormat format;
+  };
+  // Records the preparation of `input` for `kernel` unless its current contents were prepared.
+  Prepared prepare(ValueId input, const kernels::GemmKernel& kernel);
+
+ private:
+  struct Entry {
+    ValueId input;
+    kernels::ActivationFormat format;
+    ValueId scratch;
+    int32_t version;
+  };
+  struct Area {
+    kernels::ActivationFormat format;
+    int64_t columns;
+    ValueId scratch;
+  };
+  ValueId scratch_for(kernels::ActivationFormat format, int64_t columns);
+
+  PlanRecorder& recorder_;
+  std::vector<Entry> entries_;
+  std::vector<Area> areas_;
+};
+
+}  // namespace tw

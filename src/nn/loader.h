@@ -1,0 +1,27 @@
+// What a model needs while it loads its weights: the checkpoint, the machine, and progress.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "core/cpu.h"
+#include "core/status.h"
+#include "core/thread_team.h"
+#include "kernels/gemm/gemm.h"
+#include "weights/checkpoint.h"
+
+namespace tw {
+
+struct WeightLoader {
+  const Checkpoint& checkpoint;
+  ThreadTeam& team;              // packs in parallel
+  CpuFeatures features;          // chooses the kernels
+  kernels::ActivationPrecision precision = kernels::ActivationPrecision::bf16;
+  std::function<void(int64_t bytes)> on_progress;  // stored bytes that were packed; may be empty
+
+  // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
+  Expected<std::vector<float>> load_vector(std::string_view name, int64_t size) const;
+};
+
+}  // namespace tw

@@ -1,0 +1,121 @@
+#include "nn/plan.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace tw {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+StepTiming& timing_of(std::vector<StepTiming>& timings, std::string_view name) {
+  const auto found = std::find_if(timings.begin(), timings.end(),
+                                  [&](const StepTiming& timing) { return timing.name == name; });
+  if (found != timings.end()) return *found;
+  timings.push_back({name, 0, 0, {}});
+  return timings.back();
+}
+
+}  // namespace
+
+void Plan::run(const Batch& batch, ThreadTeam& team) const {
+  team.run([&](const TeamMember& member) {
+    const StepContext context{batch, member, arena_.data()};
+    for (const Entry& entry : entries_) {
+      if (entry.barrier_before) member.barrier();
+      entry.step->run(context);
+    }
+  });
+}
+
+void Plan::run_timed(const Batch& batch, ThreadTeam& team,
+                     std::vector<StepTiming>& timings) const {
+  team.run([&](const TeamMember& member) {
+    const StepContext context{batch, member, arena_.data()};
+    for (const Entry& entry : entries_) {
+      const auto begin = Clock::now();
+      // The wait belongs to the step before it, but is charged to the one that needs it: that is
+      // the one whose split could be changed.
+      if (entry.barrier_before) member.barrier();
+      entry.step->run(context);
+      if (member.rank() != 0) continue;
+      StepTiming& timing = timing_of(timings, entry.step->name());
+      timing.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+      ++timing.calls;
+      const StepCost cost = entry.step->cost(batch);
+      timing.cost.bytes += cost.bytes;
+      timing.cost.operations += cost.operations;
+    }
+  });
+}
+
+Matrix<float> Plan::view(ValueId value, int64_t rows) const {
+  const Value& info = values_[static_cast<size_t>(value.index)];
+  return dense_matrix(reinterpret_cast<float*>(arena_.data() + info.offset), rows, info.columns);
+}
+
+int64_t Plan::num_barriers() const {
+  return std::count_if(entries_.begin(), entries_.end(),
+                       [](const Entry& entry) { return entry.barrier_before; });
+}
+
+ValueId PlanRecorder::add_value(RowKind rows, int64_t columns) {
+  const auto bytes = static_cast<size_t>(max_num_tokens_ * columns) * sizeof(float);
+  plan_.values_.push_back({layout_.reserve(bytes), columns, rows});
+  states_.emplace_back();
+  return {static_cast<int32_t>(states_.size()) - 1};
+}
+
+ValueId PlanRecorder::add_scratch(size_t bytes) {
+  plan_.values_.push_back({layout_.reserve(bytes), 0, RowKind::tokens});
+  states_.emplace_back();
+  return {static_cast<int32_t>(states_.size()) - 1};
+}
+
+ValueId PlanRecorder::add_external() { return add_scratch(0); }
+
+bool PlanRecorder::needs_barrier(std::initializer_list<Access> reads,
+                                 std::initializer_list<Access> writes) const {
+  const auto conflicts = [](bool by_rows, bool by_other, Split split) {
+    return by_other || (by_rows && split != Split::rows);
+  };
+  for (const Access& access : reads) {
+    const State& state = states_[slot(access.value)];
+    if (conflicts(state.written_rows, state.written_other, access.split)) return true;
+  }
+  for (const Access& access : writes) {
+    const State& state = states_[slot(access.value)];
+    if (conflicts(state.written_rows || state.read_rows, state.written_other || state.read_other,
+                  access.split)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void PlanRecorder::add(std::unique_ptr<Step> step, std::initializer_list<Access> reads,
+                       std::initializer_list<Access> writes) {
+  const bool barrier = needs_barrier(reads, writes);
+  if (barrier) {
+    for (State& state : states_) state = State{.version = state.version};
+  }
+  for (const Access& access : reads) {
+    State& state = states_[slot(access.value)];
+    (access.split == Split::rows ? state.read_rows : state.read_other) = true;
+  }
+  for (const Access& access : writes) {
+    State& state = states_[slot(access.value)];
+    (access.split == Split::rows ? state.written_rows : state.written_other) = true;
+    ++state.version;
+  }
+  plan_.entries_.push_back({std::move(step), barrier});
+}
+
+Expected<Plan> PlanRecorder::finish() {
+  auto arena = Buffer::allocate(layout_.size());
+  if (!arena) return forward_error(arena);
+  plan_.arena_ = std::move(*arena);
+  return std::move(plan_);
+}
+
+}  // namespace tw

@@ -7,9 +7,17 @@
 //   2. gemm: each thread computes a range of panels (16 output channels each).
 // Between the two lies a barrier of the caller.
 //
-// Rounding: products are summed in fp32 in order of k (bf16, f32), or exactly in int32 inside a
-// group of 32 and then in fp32 in order of the groups. The order does not depend on M, on the
-// thread count or on which rows are computed together.
+// Rounding. The order of operations belongs to the activation format, not to the instruction set:
+//   f32:  acc = fma(weight[k], a[k], acc), in order of k
+//   q8:   per group of 32 the products are summed exactly in int32 (zero point taken off), then
+//         acc = fma(float(sum), weight_scale * a_scale, acc), and, where there are minimums,
+//         acc = fma(minimum, a_scale * a_sum, acc); groups in order (of 16: two sums per group)
+//   bf16: as the processor's bf16 instructions do it: equal within a kernel, not between kernels
+// Then c = acc + bias, or c += acc + bias. So f32 and q8 kernels of all instruction sets agree bit
+// for bit, and in every kernel a row does not depend on M, on the thread count or on the rows
+// computed beside it.
+//
+// An activation that is NaN or infinite makes its own row of C NaN (or infinite), nothing else.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +31,28 @@
 
 namespace tw::kernels {
 
-// The form in which a kernel reads its activations.
+// The form in which a kernel reads its activations. Rows are padded with zeros to a multiple of
+// kSuperGroup elements, so that one preparation serves weights of every format.
 enum class ActivationFormat : uint8_t {
   f32,   // [M, K] float
-  bf16,  // [M, K] bf16, rows padded with zeros to padded_k
-  q8,    // [M, K] int8, rows padded with zeros to a multiple of 256; per row and group of 32 a
-         // float scale and an int32 sum of the group's quants
+  bf16,  // [M, K] bf16
+  q8,    // [M, K] int8 within [-127, 127], and an ActivationGroup per row and group of 32
 };
 
-// How exact the activations of bf16 weights are kept. Quantized weights always use q8 unless
-// `exact` asks for fp32 (a slow reference path used by tests).
+// Groups smaller than this (and their scale) count as zero: 127 / max|x| would overflow.
+inline constexpr float kSmallestQuantizedMagnitude = 1e-30f;
+
+// What the q8 kernels need to know of 32 activations: x = scale * quant, scale = max|x| / 127.
+struct ActivationGroup {
+  float scale;
+  float scaled_sum;        // scale * sum
+  int32_t sum;             // of the 32 quants
+  int32_t first_half_sum;  // of the first 16
+};
+
+// How exact the activations are kept. `bf16` allows what is fastest: bf16 (or fp32) activations for
+// bf16 weights, and int8 (q8) ones for quantized weights. `f32` keeps them as they are; for
+// quantized weights that is a slower path, meant for checking.
 enum class ActivationPrecision : uint8_t { bf16, f32 };
 
 // Prepared activations inside caller-owned memory.
@@ -40,11 +60,10 @@ struct PreparedActivations {
   ActivationFormat format = ActivationFormat::f32;
   int64_t m = 0;
   int64_t k = 0;
-  int64_t row_stride = 0;       // elements between rows of `values`
-  std::byte* values = nullptr;  // f32, bf16 or int8
-  float* scales = nullptr;      // q8: [M, groups_per_row]
-  int32_t* sums = nullptr;      // q8: [M, groups_per_row]
-  int64_t groups_per_row = 0;   // q8: padded_k / 32
+  int64_t row_stride = 0;             // elements between rows of `values`
+  std::byte* values = nullptr;        // f32, bf16 or int8; 64-byte aligned rows
+  ActivationGroup* groups = nullptr;  // q8: [M, groups_per_row]
+  int64_t groups_per_row = 0;
 };
 
 // What happens to C on the way out.
@@ -64,20 +83,21 @@ struct GemmArguments {
 // One kernel: a row of the table in gemm.cc.
 struct GemmKernel {
   const char* name;
-  Isa isa;  // level whose baseline it needs
-  bool (*supported)(const CpuFeatures&);
+  Isa isa;                                // level whose baseline it needs
+  bool (*supported)(const CpuFeatures&);  // and whatever it needs beyond that
   WeightFormat format;
   ActivationFormat activations;
   // Computes panels [panels.begin, panels.end) for all rows of A.
   void (*run)(const GemmArguments& arguments, Range panels);
-  // Converts rows [rows.begin, rows.end) of A into `out`.
+  // Converts rows [rows.begin, rows.end) of A[M, K] into `out`. Kernels with the same activation
+  // format prepare the same bytes, so one preparation serves them all.
   void (*prepare)(Matrix<const float> a, Range rows, const PreparedActivations& out);
 };
 
 // Every kernel there is, best first for each format; tests and benchmarks iterate over it.
 std::span<const GemmKernel> gemm_kernels();
 
-// The best kernel for a format on these features. Never null: scalar rows support everything.
+// The best kernel for a format on these features; scalar kernels support everything.
 const GemmKernel& select_gemm(WeightFormat format, ActivationPrecision precision,
                               const CpuFeatures& features);
 

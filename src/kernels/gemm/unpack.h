@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
 
 #include "core/status.h"
 #include "kernels/gemm/packed_weight.h"

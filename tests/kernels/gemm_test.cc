@@ -1,0 +1,364 @@
+#include "kernels/gemm/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "core/dtype.h"
+#include "kernels/gemm_fixture.h"
+
+namespace tw::kernels {
+namespace {
+
+std::vector<const GemmKernel*> machine_kernels() {
+  const auto features = usable_cpu_features();
+  TW_CHECK(features.has_value());
+  std::vector<const GemmKernel*> kernels;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (kernel.supported(*features)) kernels.push_back(&kernel);
+  }
+  return kernels;
+}
+
+class GemmKernelTest : public testing::TestWithParam<const GemmKernel*> {
+ protected:
+  const GemmKernel& kernel() const { return *GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, GemmKernelTest, testing::ValuesIn(machine_kernels()),
+                         [](const auto& test) { return std::string(test.param->name); });
+
+float prepared_value(const PreparedActivations& a, int64_t m, int64_t k) {
+  const int64_t index = m * a.row_stride + k;
+  switch (a.format) {
+    case ActivationFormat::f32:
+      return reinterpret_cast<const float*>(a.values)[index];
+    case ActivationFormat::bf16:
+      return to_float(reinterpret_cast<const bf16_t*>(a.values)[index]);
+    case ActivationFormat::q8:
+      return a.groups[m * a.groups_per_row + k / 32].scale *
+             static_cast<float>(reinterpret_cast<const int8_t*>(a.values)[index]);
+  }
+  return 0;
+}
+
+// Against sums in double of the prepared activations and unpacked weights. Each of at most
+// 3 K + 3 fp32 roundings (products, scales, sums) is at most 2^-24 of what the magnitudes add up
+// to; with bf16 instructions, which flush and round on their own, twice that.
+void expect_close_to_double(const GemmKernel& kernel, const GemmProblem& problem,
+                            const std::vector<float>& c) {
+  const Prepared prepared = prepare(kernel, problem);
+  const WeightFormatTraits t = traits(kernel.format);
+  std::vector<float> row(static_cast<size_t>(problem.k));
+  const double unit = (kernel.activations == ActivationFormat::bf16 ? 2.0 : 1.0) * 0x1p-24;
+  for (int64_t n = 0; n < problem.n; ++n) {
+    unpack_row(problem.weight, n, row.data());
+    for (int64_t m = 0; m < problem.m; ++m) {
+      double sum = 0, magnitude = 0;
+      for (int64_t k = 0; k < problem.k; ++k) {
+        const double x = prepared_value(prepared.view, m, k);
+        const double w = row[static_cast<size_t>(k)];
+        sum += w * x;
+        double size = std::abs(w);
+        if (t.has_minimum) {
+          size += 2 * std::abs(double{group_values(problem.weight, problem.weight.panel(n / kTileN),
+                                                   static_cast<int>(n % kTileN), k)
+                                          .minimum});
+        }
+        magnitude += size * std::abs(x);
+      }
+      const double bound = (3.0 * static_cast<double>(problem.k) + 3) * unit * magnitude;
+      ASSERT_NEAR(c[static_cast<size_t>(m * problem.n + n)], sum, bound)
+          << kernel.name << " [" << m << ", " << n << "] of " << problem.m << " x " << problem.n
+          << " x " << problem.k;
+    }
+  }
+}
+
+void expect_same_bits(const std::vector<float>& actual, const std::vector<float>& expected,
+                      const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual[i]), std::bit_cast<uint32_t>(expected[i]))
+        << what << ": element " << i << " is " << actual[i] << ", expected " << expected[i];
+  }
+}
+
+// f32 and q8 kernels follow the documented order of operations, whatever the instruction set.
+void expect_correct(const GemmKernel& kernel, const GemmProblem& problem,
+                    const GemmOptions& options, const std::vector<float>& c) {
+  if (kernel.activations != ActivationFormat::bf16) {
+    expect_same_bits(c, compute(scalar_counterpart(kernel), problem, options), kernel.name);
+  } else if (!options.bias && options.epilogue == Epilogue::store) {
+    expect_close_to_double(kernel, problem, c);
+  }
+}
+
+std::vector<int64_t> tail_depths(WeightFormat format) {
+  if (traits(format).k_alignment == kSuperGroup) return {256, 512, 1024};
+  return {32, 64, 96, 160, 576, 1056};
+}
+
+TEST_P(GemmKernelTest, MatchesDoublePrecisionSums) {
+  for (int64_t k : {40, 256, 600}) {
+    const GemmProblem problem = random_problem(kernel().format, 3, 37, k, 11);
+    expect_close_to_double(kernel(), problem, compute(kernel(), problem));
+  }
+}
+
+TEST_P(GemmKernelTest, MatchesScalarOnShapesWithTails) {
+  uint32_t seed = 100;
+  for (int64_t k : tail_depths(kernel().format)) {
+    for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 17, 33, 100}) {
+      const int64_t n = (m * 37 + k) % 90 + 1;
+      const GemmProblem problem = random_problem(kernel().format, m, n, k, ++seed);
+      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << ", seed " << seed);
+      expect_correct(kernel(), problem, {}, compute(kernel(), problem));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// K that is no multiple of the format's group, as an odd model or a test may have it.
+TEST_P(GemmKernelTest, PadsAnyDepth) {
+  for (int64_t k : {1, 31, 33, 255, 257, 700}) {
+    const GemmProblem problem = random_problem(kernel().format, 5, 50, k, 5);
+    expect_correct(kernel(), problem, {}, compute(kernel(), problem));
+  }
+}
+
+TEST_P(GemmKernelTest, MatchesScalarOnDeepAndWideShapes) {
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+           {1, 96, 8192}, {2, 576, 1536}, {300, 33, 512}, {129, 64, 2304}}) {
+    const GemmProblem problem = random_problem(kernel().format, m, n, k, 23);
+    expect_correct(kernel(), problem, {}, compute(kernel(), problem));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(GemmKernelTest, NoRowsIsNoWork) {
+  const GemmProblem problem = random_problem(kernel().format, 0, 40, 256, 3);
+  EXPECT_TRUE(compute(kernel(), problem).empty());
+}
+
+TEST_P(GemmKernelTest, BiasAndAccumulation) {
+  for (int64_t m : {1, 4, 37}) {
+    const GemmProblem problem = random_problem(kernel().format, m, 53, 256, 17);
+    const std::vector<float> plain = compute(kernel(), problem);
+    for (bool bias : {false, true}) {
+      for (Epilogue epilogue : {Epilogue::store, Epilogue::accumulate}) {
+        std::vector<float> expected = plain;
+        for (size_t i = 0; i < expected.size(); ++i) {
+          if (bias) expected[i] += problem.bias[i % 53];
+          if (epilogue == Epilogue::accumulate) expected[i] = 3.25f + expected[i];
+        }
+        expect_same_bits(compute(kernel(), problem, {bias, epilogue, 3.25f, {}}), expected,
+                         kernel().name);
+      }
+    }
+  }
+}
+
+// The property that makes batching, chunking and prefix reuse invisible in the output.
+TEST_P(GemmKernelTest, RowsDoNotDependOnTheirCompany) {
+  const GemmProblem all = random_problem(kernel().format, 77, 70, 512, 29);
+  const std::vector<float> together = compute(kernel(), all);
+  for (int64_t count : {1, 2, 5, 11, 32}) {
+    for (int64_t begin = 0; begin < all.m; begin += count) {
+      const int64_t m = std::min(count, all.m - begin);
+      GemmProblem part = random_problem(kernel().format, m, 70, 512, 29);
+      part.a.assign(all.a.begin() + begin * all.k, all.a.begin() + (begin + m) * all.k);
+      expect_same_bits(compute(kernel(), part),
+                       {together.begin() + begin * all.n, together.begin() + (begin + m) * all.n},
+                       kernel().name);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(GemmKernelTest, PanelRangesMaySplitAnywhere) {
+  std::mt19937 random(31);
+  for (int64_t m : {1, 3, 40}) {
+    const GemmProblem problem = random_problem(kernel().format, m, 16 * 19 - 5, 256, 41);
+    const std::vector<float> whole = compute(kernel(), problem);
+    for (int round = 0; round < 6; ++round) {
+      std::set<int64_t> splits;
+      for (int i = 0; i <= round; ++i) splits.insert(1 + static_cast<int64_t>(random() % 18));
+      GemmOptions options;
+      options.panel_splits.assign(splits.begin(), splits.end());
+      expect_same_bits(compute(kernel(), problem, options), whole, kernel().name);
+    }
+  }
+}
+
+// Quants and activations at the ends of their ranges: 16-bit partial sums must not saturate.
+TEST_P(GemmKernelTest, ExtremeQuantsDoNotSaturate) {
+  const WeightFormatTraits t = traits(kernel().format);
+  if (t.bits == 16) return;
+  for (int quant : {t.min_quant, t.max_quant}) {
+    for (float sign : {-1.0f, 1.0f}) {
+      for (int64_t m : {1, 20}) {
+        GemmProblem problem = random_problem(kernel().format, m, 32, 512, 13);
+        const int fill = t.bits == 4 ? quant * 17 : quant;
+        for (int64_t p = 0; p < problem.weight.num_panels(); ++p) {
+          std::memset(problem.weight.panel(p), fill, static_cast<size_t>(512 * 16 * t.bits / 8));
+        }
+        for (float& x : problem.a) x = sign * 2.5f;
+        expect_correct(kernel(), problem, {}, compute(kernel(), problem));
+        expect_close_to_double(kernel(), problem, compute(kernel(), problem));
+      }
+    }
+  }
+}
+
+TEST_P(GemmKernelTest, ZeroTinyAndHugeRows) {
+  GemmProblem problem = random_problem(kernel().format, 6, 40, 256, 19);
+  for (int64_t k = 0; k < problem.k; ++k) {
+    const auto i = static_cast<size_t>(k);
+    const auto stride = static_cast<size_t>(problem.k);
+    problem.a[i] = 0.0f;
+    problem.a[stride + i] = -0.0f;
+    problem.a[2 * stride + i] = 1e-38f * static_cast<float>(k % 7);  // subnormal
+    problem.a[3 * stride + i] = k == 9 ? 1e30f : 1e-3f;              // one outlier
+    problem.a[4 * stride + i] = k < 128 ? 1e-31f : 1.0f;
+  }
+  const std::vector<float> c = compute(kernel(), problem);
+  expect_correct(kernel(), problem, {}, c);
+  for (size_t i = 0; i < 80; ++i) EXPECT_EQ(c[i], 0.0f);
+}
+
+TEST_P(GemmKernelTest, NotANumberStaysInItsRow) {
+  for (float poison :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (int64_t m : {4, 40}) {
+      GemmProblem problem = random_problem(kernel().format, m, 40, 256, 43);
+      const std::vector<float> clean = compute(kernel(), problem);
+      problem.a[static_cast<size_t>(2 * problem.k + 77)] = poison;
+      const std::vector<float> c = compute(kernel(), problem);
+      for (int64_t row = 0; row < m; ++row) {
+        for (int64_t n = 0; n < problem.n; ++n) {
+          const auto i = static_cast<size_t>(row * problem.n + n);
+          if (row == 2) {
+            ASSERT_FALSE(std::isfinite(c[i])) << kernel().name;
+          } else {
+            ASSERT_EQ(c[i], clean[i]) << kernel().name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// All kernels of an activation format prepare the same bytes, in any split of the rows.
+TEST_P(GemmKernelTest, PreparationMatchesScalar) {
+  for (int64_t k : {1, 32, 100, 256, 577}) {
+    const GemmProblem problem = random_problem(kernel().format, 9, 16, k, 47);
+    const Prepared whole = prepare(kernel(), problem);
+    Prepared parts = prepare(kernel(), problem);
+    std::memset(parts.memory.data(), 0xee, parts.memory.size());
+    const Matrix<const float> a{problem.a.data(), problem.m, k, k};
+    for (Range rows : {Range{0, 1}, Range{1, 7}, Range{7, 9}}) {
+      kernel().prepare(a, rows, parts.view);
+    }
+    ASSERT_EQ(std::memcmp(whole.memory.data(), parts.memory.data(), whole.memory.size()), 0);
+    if (kernel().activations == ActivationFormat::bf16) continue;
+    const Prepared scalar = prepare(scalar_counterpart(kernel()), problem);
+    ASSERT_EQ(std::memcmp(whole.memory.data(), scalar.memory.data(), whole.memory.size()), 0)
+        << kernel().name << " k=" << k;
+  }
+}
+
+TEST(GemmSelection, EveryFeatureSetGetsASupportedKernel) {
+  // Each feature on or off, whether or not such a processor exists.
+  constexpr bool CpuFeatures::*kBits[] = {
+      &CpuFeatures::avx2,        &CpuFeatures::avx_vnni,    &CpuFeatures::avx512,
+      &CpuFeatures::avx512_vnni, &CpuFeatures::avx512_bf16, &CpuFeatures::avx512_vbmi,
+      &CpuFeatures::amx_tile,    &CpuFeatures::amx_int8,    &CpuFeatures::amx_bf16};
+  for (unsigned set = 0; set < (1u << std::size(kBits)); ++set) {
+    CpuFeatures features;
+    for (size_t i = 0; i < std::size(kBits); ++i) features.*kBits[i] = (set >> i) & 1u;
+    for (WeightFormat format : kAllWeightFormats) {
+      for (auto precision : {ActivationPrecision::bf16, ActivationPrecision::f32}) {
+        const GemmKernel& kernel = select_gemm(format, precision, features);
+        ASSERT_EQ(kernel.format, format);
+        ASSERT_TRUE(kernel.supported(features)) << kernel.name;
+        if (precision == ActivationPrecision::f32) {
+          ASSERT_EQ(kernel.activations, ActivationFormat::f32);
+        } else if (format != WeightFormat::bf16) {
+          ASSERT_EQ(kernel.activations, ActivationFormat::q8);
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmSelection, LowerLevelsChooseLowerKernels) {
+  CpuFeatures all;
+  for (bool CpuFeatures::*bit :
+       {&CpuFeatures::avx2, &CpuFeatures::avx512, &CpuFeatures::avx512_vnni,
+        &CpuFeatures::avx512_bf16, &CpuFeatures::amx_tile, &CpuFeatures::amx_int8,
+        &CpuFeatures::amx_bf16}) {
+    all.*bit = true;
+  }
+  for (WeightFormat format : kAllWeightFormats) {
+    for (Isa limit : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
+      for (auto precision : {ActivationPrecision::bf16, ActivationPrecision::f32}) {
+        const GemmKernel& kernel = select_gemm(format, precision, all.limited_to(limit));
+        EXPECT_LE(kernel.isa, limit) << kernel.name;
+      }
+    }
+    EXPECT_EQ(select_gemm(format, ActivationPrecision::bf16, CpuFeatures{}).isa, Isa::scalar);
+  }
+}
+
+TEST(GemmSelection, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
+  }
+}
+
+TEST(GemmValidation, NamesWhatDoesNotFit) {
+  const GemmProblem problem = random_problem(WeightFormat::q8_0, 4, 40, 256, 3);
+  const GemmKernel& kernel = select_gemm(WeightFormat::q8_0, ActivationPrecision::bf16, {});
+  const Prepared prepared = prepare(kernel, problem);
+  std::vector<float> c(4 * 40);
+  GemmArguments good;
+  good.weight = &problem.weight;
+  good.a = prepared.view;
+  good.c = dense_matrix(c.data(), 4, 40);
+  ASSERT_TRUE(validate(kernel, good).has_value());
+
+  const auto expect_error = [&](const char* part, auto spoil) {
+    GemmArguments bad = good;
+    spoil(bad);
+    const Status status = validate(kernel, bad);
+    ASSERT_FALSE(status.has_value()) << part;
+    EXPECT_EQ(status.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().message.find(kernel.name), std::string::npos);
+  };
+  const GemmProblem other = random_problem(WeightFormat::q4_0, 4, 40, 256, 3);
+  const PackedWeight empty;
+  expect_error("no weight", [](GemmArguments& a) { a.weight = nullptr; });
+  expect_error("no weight", [&](GemmArguments& a) { a.weight = &empty; });
+  expect_error("weight is q4_0", [&](GemmArguments& a) { a.weight = &other.weight; });
+  expect_error("activations are f32", [](GemmArguments& a) { a.a.format = ActivationFormat::f32; });
+  expect_error("[4, 224]", [](GemmArguments& a) { a.a.k = 224; });
+  expect_error("[-1, 256]", [](GemmArguments& a) { a.a.m = -1; });
+  expect_error("should be [4, 40]", [](GemmArguments& a) { a.c.rows = 3; });
+  expect_error("should be [4, 40]", [](GemmArguments& a) { a.c.cols = 41; });
+  expect_error("row stride 39", [](GemmArguments& a) { a.c.row_stride = 39; });
+  expect_error("output is null", [](GemmArguments& a) { a.c.data = nullptr; });
+  expect_error("activations is null", [](GemmArguments& a) { a.a.values = nullptr; });
+  expect_error("64-byte aligned", [](GemmArguments& a) { a.a.values += 4; });
+  expect_error("row stride 256", [](GemmArguments& a) { a.a.row_stride = 256; });
+  expect_error("laid out", [](GemmArguments& a) { a.a.groups = nullptr; });
+}
+
+}  // namespace
+}  // namespace tw::kernels

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "kernels/gemm/avx2.h"
+#include "kernels/gemm/kernel_task.h"
 #include "kernels/gemm/scalar.h"
 
 namespace tw::kernels {
@@ -14,34 +16,92 @@ using Format = ActivationFormat;
 bool always(const CpuFeatures&) {
   return true;
 }
+bool has_avx2(const CpuFeatures& features) {
+  return features.avx2;
+}
+
+// The faces of the instruction sets' kernels, which know plain numbers only.
+template <void (*kernel)(const GemmTask&)>
+void run(const GemmArguments& arguments, Range panels) {
+  const PackedWeight& weight = *arguments.weight;
+  const PreparedActivations& a = arguments.a;
+  kernel({.panels = weight.panel(0),
+          .panel_size = weight.layout().size,
+          .layout = weight.layout(),
+          .n = weight.n(),
+          .padded_k = weight.padded_k(),
+          .m = a.m,
+          .a = a.values,
+          .a_stride = a.row_stride,
+          .groups = a.groups,
+          .groups_stride = a.groups_per_row,
+          .c = arguments.c.data,
+          .c_stride = arguments.c.row_stride,
+          .bias = arguments.bias,
+          .accumulate = arguments.epilogue == Epilogue::accumulate,
+          .panel_begin = panels.begin,
+          .panel_end = panels.end});
+}
+
+template <void (*kernel)(const PrepareTask&)>
+void prepare(Matrix<const float> a, Range rows, const PreparedActivations& out) {
+  kernel({.a = a.data,
+          .a_stride = a.row_stride,
+          .row_begin = rows.begin,
+          .row_end = rows.end,
+          .k = out.k,
+          .values = out.values,
+          .stride = out.row_stride,
+          .groups = out.groups,
+          .groups_per_row = out.groups_per_row});
+}
+
+template <WeightFormat format>
+constexpr GemmKernel avx2_q8(const char* name) {
+  return {name,
+          Isa::avx2,
+          has_avx2,
+          format,
+          Format::q8,
+          run<avx2::gemm_q8<format>>,
+          prepare<avx2::prepare_q8>};
+}
+template <WeightFormat format>
+constexpr GemmKernel avx2_f32(const char* name) {
+  return {name,
+          Isa::avx2,
+          has_avx2,
+          format,
+          Format::f32,
+          run<avx2::gemm_f32<format>>,
+          prepare<avx2::prepare_f32>};
+}
+constexpr GemmKernel scalar_q8(const char* name, WeightFormat format) {
+  return {name, Isa::scalar, always, format, Format::q8, scalar::gemm_q8, scalar::prepare_q8};
+}
+constexpr GemmKernel scalar_f32(const char* name, WeightFormat format) {
+  return {name, Isa::scalar, always, format, Format::f32, scalar::gemm_f32, scalar::prepare_f32};
+}
 
 // Best first for each weight format. With precision bf16 the first supported row of a format is
 // taken, with f32 the first whose activations are f32.
 constexpr GemmKernel kKernels[] = {
-    {"scalar_bf16_f32", Isa::scalar, always, bf16, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q4_0_q8", Isa::scalar, always, q4_0, Format::q8, scalar::gemm_q8, scalar::prepare_q8},
-    {"scalar_q4_1_q8", Isa::scalar, always, q4_1, Format::q8, scalar::gemm_q8, scalar::prepare_q8},
-    {"scalar_q4_k_q8", Isa::scalar, always, q4_k, Format::q8, scalar::gemm_q8, scalar::prepare_q8},
-    {"scalar_q8_0_q8", Isa::scalar, always, q8_0, Format::q8, scalar::gemm_q8, scalar::prepare_q8},
-    {"scalar_q8_1_q8", Isa::scalar, always, q8_1, Format::q8, scalar::gemm_q8, scalar::prepare_q8},
-    {"scalar_q8_k_q8", Isa::scalar, always, q8_k, Format::q8, scalar::gemm_q8, scalar::prepare_q8},
-    {"scalar_q8_k16_q8", Isa::scalar, always, q8_k16, Format::q8, scalar::gemm_q8,
-     scalar::prepare_q8},
-    {"scalar_q4_0_f32", Isa::scalar, always, q4_0, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q4_1_f32", Isa::scalar, always, q4_1, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q4_k_f32", Isa::scalar, always, q4_k, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q8_0_f32", Isa::scalar, always, q8_0, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q8_1_f32", Isa::scalar, always, q8_1, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q8_k_f32", Isa::scalar, always, q8_k, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
-    {"scalar_q8_k16_f32", Isa::scalar, always, q8_k16, Format::f32, scalar::gemm_f32,
-     scalar::prepare_f32},
+    avx2_q8<q4_0>("avx2_q4_0_q8"),       avx2_q8<q4_1>("avx2_q4_1_q8"),
+    avx2_q8<q4_k>("avx2_q4_k_q8"),       avx2_q8<q8_0>("avx2_q8_0_q8"),
+    avx2_q8<q8_1>("avx2_q8_1_q8"),       avx2_q8<q8_k>("avx2_q8_k_q8"),
+    avx2_q8<q8_k16>("avx2_q8_k16_q8"),   scalar_q8("scalar_q4_0_q8", q4_0),
+    scalar_q8("scalar_q4_1_q8", q4_1),   scalar_q8("scalar_q4_k_q8", q4_k),
+    scalar_q8("scalar_q8_0_q8", q8_0),   scalar_q8("scalar_q8_1_q8", q8_1),
+    scalar_q8("scalar_q8_k_q8", q8_k),   scalar_q8("scalar_q8_k16_q8", q8_k16),
+
+    avx2_f32<bf16>("avx2_bf16_f32"),     avx2_f32<q4_0>("avx2_q4_0_f32"),
+    avx2_f32<q4_1>("avx2_q4_1_f32"),     avx2_f32<q4_k>("avx2_q4_k_f32"),
+    avx2_f32<q8_0>("avx2_q8_0_f32"),     avx2_f32<q8_1>("avx2_q8_1_f32"),
+    avx2_f32<q8_k>("avx2_q8_k_f32"),     avx2_f32<q8_k16>("avx2_q8_k16_f32"),
+    scalar_f32("scalar_bf16_f32", bf16), scalar_f32("scalar_q4_0_f32", q4_0),
+    scalar_f32("scalar_q4_1_f32", q4_1), scalar_f32("scalar_q4_k_f32", q4_k),
+    scalar_f32("scalar_q8_0_f32", q8_0), scalar_f32("scalar_q8_1_f32", q8_1),
+    scalar_f32("scalar_q8_k_f32", q8_k), scalar_f32("scalar_q8_k16_f32", q8_k16),
 };
 
 const char* to_string(Format format) {

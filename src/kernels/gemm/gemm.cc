@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "kernels/gemm/amx.h"
 #include "kernels/gemm/avx2.h"
 #include "kernels/gemm/kernel_task.h"
 #include "kernels/gemm/scalar.h"
@@ -76,6 +77,31 @@ constexpr GemmKernel avx2_f32(const char* name) {
           run<avx2::gemm_f32<format>>,
           prepare<avx2::prepare_f32>};
 }
+bool has_amx_int8(const CpuFeatures& features) {
+  return features.amx_int8;
+}
+// Blocks of 16 rows by AMX, the rest by vectors: the results are the same bit for bit.
+template <WeightFormat format>
+void amx_then_vector_q8(const GemmTask& task) {
+  if (task.m >= amx::kBlockRows) amx::gemm_q8<format>(task);
+  GemmTask rest = task;
+  const int64_t done = task.m / amx::kBlockRows * amx::kBlockRows;
+  rest.m = task.m - done;
+  rest.a += done * task.a_stride;
+  rest.groups += done * task.groups_stride;
+  rest.c += done * task.c_stride;
+  avx2::gemm_q8<format>(rest);
+}
+template <WeightFormat format>
+constexpr GemmKernel amx_q8(const char* name) {
+  return {name,
+          Isa::amx,
+          has_amx_int8,
+          format,
+          Format::q8,
+          run<amx_then_vector_q8<format>>,
+          prepare<avx2::prepare_q8>};
+}
 constexpr GemmKernel scalar_q8(const char* name, WeightFormat format) {
   return {name, Isa::scalar, always, format, Format::q8, scalar::gemm_q8, scalar::prepare_q8};
 }
@@ -86,22 +112,26 @@ constexpr GemmKernel scalar_f32(const char* name, WeightFormat format) {
 // Best first for each weight format. With precision bf16 the first supported row of a format is
 // taken, with f32 the first whose activations are f32.
 constexpr GemmKernel kKernels[] = {
-    avx2_q8<q4_0>("avx2_q4_0_q8"),       avx2_q8<q4_1>("avx2_q4_1_q8"),
-    avx2_q8<q4_k>("avx2_q4_k_q8"),       avx2_q8<q8_0>("avx2_q8_0_q8"),
-    avx2_q8<q8_1>("avx2_q8_1_q8"),       avx2_q8<q8_k>("avx2_q8_k_q8"),
-    avx2_q8<q8_k16>("avx2_q8_k16_q8"),   scalar_q8("scalar_q4_0_q8", q4_0),
-    scalar_q8("scalar_q4_1_q8", q4_1),   scalar_q8("scalar_q4_k_q8", q4_k),
-    scalar_q8("scalar_q8_0_q8", q8_0),   scalar_q8("scalar_q8_1_q8", q8_1),
-    scalar_q8("scalar_q8_k_q8", q8_k),   scalar_q8("scalar_q8_k16_q8", q8_k16),
+    amx_q8<q4_0>("amx_q4_0_q8"),           amx_q8<q4_1>("amx_q4_1_q8"),
+    amx_q8<q4_k>("amx_q4_k_q8"),           amx_q8<q8_0>("amx_q8_0_q8"),
+    amx_q8<q8_1>("amx_q8_1_q8"),           amx_q8<q8_k>("amx_q8_k_q8"),
+    amx_q8<q8_k16>("amx_q8_k16_q8"),       avx2_q8<q4_0>("avx2_q4_0_q8"),
+    avx2_q8<q4_1>("avx2_q4_1_q8"),         avx2_q8<q4_k>("avx2_q4_k_q8"),
+    avx2_q8<q8_0>("avx2_q8_0_q8"),         avx2_q8<q8_1>("avx2_q8_1_q8"),
+    avx2_q8<q8_k>("avx2_q8_k_q8"),         avx2_q8<q8_k16>("avx2_q8_k16_q8"),
+    scalar_q8("scalar_q4_0_q8", q4_0),     scalar_q8("scalar_q4_1_q8", q4_1),
+    scalar_q8("scalar_q4_k_q8", q4_k),     scalar_q8("scalar_q8_0_q8", q8_0),
+    scalar_q8("scalar_q8_1_q8", q8_1),     scalar_q8("scalar_q8_k_q8", q8_k),
+    scalar_q8("scalar_q8_k16_q8", q8_k16),
 
-    avx2_f32<bf16>("avx2_bf16_f32"),     avx2_f32<q4_0>("avx2_q4_0_f32"),
-    avx2_f32<q4_1>("avx2_q4_1_f32"),     avx2_f32<q4_k>("avx2_q4_k_f32"),
-    avx2_f32<q8_0>("avx2_q8_0_f32"),     avx2_f32<q8_1>("avx2_q8_1_f32"),
-    avx2_f32<q8_k>("avx2_q8_k_f32"),     avx2_f32<q8_k16>("avx2_q8_k16_f32"),
-    scalar_f32("scalar_bf16_f32", bf16), scalar_f32("scalar_q4_0_f32", q4_0),
-    scalar_f32("scalar_q4_1_f32", q4_1), scalar_f32("scalar_q4_k_f32", q4_k),
-    scalar_f32("scalar_q8_0_f32", q8_0), scalar_f32("scalar_q8_1_f32", q8_1),
-    scalar_f32("scalar_q8_k_f32", q8_k), scalar_f32("scalar_q8_k16_f32", q8_k16),
+    avx2_f32<bf16>("avx2_bf16_f32"),       avx2_f32<q4_0>("avx2_q4_0_f32"),
+    avx2_f32<q4_1>("avx2_q4_1_f32"),       avx2_f32<q4_k>("avx2_q4_k_f32"),
+    avx2_f32<q8_0>("avx2_q8_0_f32"),       avx2_f32<q8_1>("avx2_q8_1_f32"),
+    avx2_f32<q8_k>("avx2_q8_k_f32"),       avx2_f32<q8_k16>("avx2_q8_k16_f32"),
+    scalar_f32("scalar_bf16_f32", bf16),   scalar_f32("scalar_q4_0_f32", q4_0),
+    scalar_f32("scalar_q4_1_f32", q4_1),   scalar_f32("scalar_q4_k_f32", q4_k),
+    scalar_f32("scalar_q8_0_f32", q8_0),   scalar_f32("scalar_q8_1_f32", q8_1),
+    scalar_f32("scalar_q8_k_f32", q8_k),   scalar_f32("scalar_q8_k16_f32", q8_k16),
 };
 
 const char* to_string(Format format) {

@@ -1,4 +1,4 @@
-// Kernels for AMX-INT8 (with AVX-512); called through the table in gemm.cc only.
+// Kernels for AMX (with AVX-512); called through the table in gemm.cc only.
 #pragma once
 
 #include "kernels/gemm/kernel_task.h"
@@ -12,5 +12,9 @@ template <WeightFormat format>
 void gemm_q8(const GemmTask& task);
 
 inline constexpr int kBlockRows = 16;
+
+// bf16 weights times bf16 activations, any number of rows: amx_bf16.cc.
+void gemm_bf16(const GemmTask& task);
+void prepare_bf16(const PrepareTask& task);
 
 }  // namespace tw::kernels::amx

@@ -77,6 +77,9 @@ constexpr GemmKernel avx2_f32(const char* name) {
           run<avx2::gemm_f32<format>>,
           prepare<avx2::prepare_f32>};
 }
+bool has_amx_bf16(const CpuFeatures& features) {
+  return features.amx_bf16;
+}
 bool has_amx_int8(const CpuFeatures& features) {
   return features.amx_int8;
 }
@@ -112,26 +115,46 @@ constexpr GemmKernel scalar_f32(const char* name, WeightFormat format) {
 // Best first for each weight format. With precision bf16 the first supported row of a format is
 // taken, with f32 the first whose activations are f32.
 constexpr GemmKernel kKernels[] = {
-    amx_q8<q4_0>("amx_q4_0_q8"),           amx_q8<q4_1>("amx_q4_1_q8"),
-    amx_q8<q4_k>("amx_q4_k_q8"),           amx_q8<q8_0>("amx_q8_0_q8"),
-    amx_q8<q8_1>("amx_q8_1_q8"),           amx_q8<q8_k>("amx_q8_k_q8"),
-    amx_q8<q8_k16>("amx_q8_k16_q8"),       avx2_q8<q4_0>("avx2_q4_0_q8"),
-    avx2_q8<q4_1>("avx2_q4_1_q8"),         avx2_q8<q4_k>("avx2_q4_k_q8"),
-    avx2_q8<q8_0>("avx2_q8_0_q8"),         avx2_q8<q8_1>("avx2_q8_1_q8"),
-    avx2_q8<q8_k>("avx2_q8_k_q8"),         avx2_q8<q8_k16>("avx2_q8_k16_q8"),
-    scalar_q8("scalar_q4_0_q8", q4_0),     scalar_q8("scalar_q4_1_q8", q4_1),
-    scalar_q8("scalar_q4_k_q8", q4_k),     scalar_q8("scalar_q8_0_q8", q8_0),
-    scalar_q8("scalar_q8_1_q8", q8_1),     scalar_q8("scalar_q8_k_q8", q8_k),
+    {"amx_bf16_bf16", Isa::amx, has_amx_bf16, bf16, Format::bf16, run<amx::gemm_bf16>,
+     prepare<amx::prepare_bf16>},
+    amx_q8<q4_0>("amx_q4_0_q8"),
+    amx_q8<q4_1>("amx_q4_1_q8"),
+    amx_q8<q4_k>("amx_q4_k_q8"),
+    amx_q8<q8_0>("amx_q8_0_q8"),
+    amx_q8<q8_1>("amx_q8_1_q8"),
+    amx_q8<q8_k>("amx_q8_k_q8"),
+    amx_q8<q8_k16>("amx_q8_k16_q8"),
+    avx2_q8<q4_0>("avx2_q4_0_q8"),
+    avx2_q8<q4_1>("avx2_q4_1_q8"),
+    avx2_q8<q4_k>("avx2_q4_k_q8"),
+    avx2_q8<q8_0>("avx2_q8_0_q8"),
+    avx2_q8<q8_1>("avx2_q8_1_q8"),
+    avx2_q8<q8_k>("avx2_q8_k_q8"),
+    avx2_q8<q8_k16>("avx2_q8_k16_q8"),
+    scalar_q8("scalar_q4_0_q8", q4_0),
+    scalar_q8("scalar_q4_1_q8", q4_1),
+    scalar_q8("scalar_q4_k_q8", q4_k),
+    scalar_q8("scalar_q8_0_q8", q8_0),
+    scalar_q8("scalar_q8_1_q8", q8_1),
+    scalar_q8("scalar_q8_k_q8", q8_k),
     scalar_q8("scalar_q8_k16_q8", q8_k16),
 
-    avx2_f32<bf16>("avx2_bf16_f32"),       avx2_f32<q4_0>("avx2_q4_0_f32"),
-    avx2_f32<q4_1>("avx2_q4_1_f32"),       avx2_f32<q4_k>("avx2_q4_k_f32"),
-    avx2_f32<q8_0>("avx2_q8_0_f32"),       avx2_f32<q8_1>("avx2_q8_1_f32"),
-    avx2_f32<q8_k>("avx2_q8_k_f32"),       avx2_f32<q8_k16>("avx2_q8_k16_f32"),
-    scalar_f32("scalar_bf16_f32", bf16),   scalar_f32("scalar_q4_0_f32", q4_0),
-    scalar_f32("scalar_q4_1_f32", q4_1),   scalar_f32("scalar_q4_k_f32", q4_k),
-    scalar_f32("scalar_q8_0_f32", q8_0),   scalar_f32("scalar_q8_1_f32", q8_1),
-    scalar_f32("scalar_q8_k_f32", q8_k),   scalar_f32("scalar_q8_k16_f32", q8_k16),
+    avx2_f32<bf16>("avx2_bf16_f32"),
+    avx2_f32<q4_0>("avx2_q4_0_f32"),
+    avx2_f32<q4_1>("avx2_q4_1_f32"),
+    avx2_f32<q4_k>("avx2_q4_k_f32"),
+    avx2_f32<q8_0>("avx2_q8_0_f32"),
+    avx2_f32<q8_1>("avx2_q8_1_f32"),
+    avx2_f32<q8_k>("avx2_q8_k_f32"),
+    avx2_f32<q8_k16>("avx2_q8_k16_f32"),
+    scalar_f32("scalar_bf16_f32", bf16),
+    scalar_f32("scalar_q4_0_f32", q4_0),
+    scalar_f32("scalar_q4_1_f32", q4_1),
+    scalar_f32("scalar_q4_k_f32", q4_k),
+    scalar_f32("scalar_q8_0_f32", q8_0),
+    scalar_f32("scalar_q8_1_f32", q8_1),
+    scalar_f32("scalar_q8_k_f32", q8_k),
+    scalar_f32("scalar_q8_k16_f32", q8_k16),
 };
 
 const char* to_string(Format format) {

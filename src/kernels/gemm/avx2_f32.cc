@@ -18,7 +18,8 @@ namespace tw::kernels::avx2 {
 namespace {
 
 constexpr int kBlockRows = 6;
-constexpr int64_t kBlockDepth = 256;  // 16 KiB of expanded weights; one super-group
+constexpr int64_t kBlockDepth = 256;      // 16 KiB of expanded weights; one super-group
+constexpr int64_t kPrefetchBytes = 4096;  // ahead of each panel that streams by
 constexpr int64_t kMaxRows = 512;
 constexpr int64_t kMinRows = 48;
 constexpr int64_t kActivationBytes = 1 << 20;  // of a block of rows: half of L2
@@ -53,6 +54,7 @@ inline void multiply_bf16(const GemmTask& task, int64_t panel) {
 #pragma GCC unroll 4
     for (int p = 0; p < panels; ++p) {
       const std::byte* at = weights + p * task.panel_size + k * 32;
+      _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
       const Pair low = expand_bf16(at);
       const Pair high = expand_bf16(at + 32);
 #pragma GCC unroll 4
@@ -223,11 +225,11 @@ void gemm_f32<bf16>(const GemmTask& task) {
     case 1:
       return direct_panels<1, 4>(task);
     case 2:
-      return direct_panels<2, 2>(task);
+      return direct_panels<2, 4>(task);
     case 3:
-      return direct_panels<3, 1>(task);
+      return direct_panels<3, 2>(task);
     case 4:
-      return direct_panels<4, 1>(task);
+      return direct_panels<4, 2>(task);
     default:
       return blocked_panels<bf16>(task);
   }

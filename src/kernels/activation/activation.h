@@ -1,0 +1,65 @@
+// The gate of a gated MLP: out = f(gate) * up, f being SiLU or GELU (SwiGLU and GeGLU; Shazeer,
+// 2020), or plain f.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/tensor.h"
+#include "core/thread_team.h"
+#include "kernels/kernel_table.h"
+
+namespace tw::kernels {
+
+enum class Activation : uint8_t {
+  silu,       // x / (1 + e^-x)                  HF: silu, swish
+  gelu,       // x (1 + erf(x / sqrt 2)) / 2     HF: gelu
+  gelu_tanh,  // its tanh approximation          HF: gelu_pytorch_tanh, gelu_new
+};
+
+const char* to_string(Activation activation);
+
+// gate and up may be halves of one matrix (same row stride, up = gate + n); out may be gate.
+struct GatedActivationArguments {
+  Activation activation = Activation::silu;
+  Matrix<const float> gate;  // [rows, n]
+  Matrix<const float> up;    // [rows, n]
+  Matrix<float> out;         // [rows, n]
+};
+
+// gate and up come interleaved by panels of 16 channels, as a GEMM over weights packed that way
+// leaves them: 16 of gate, 16 of up, the next 16 of gate ... n is padded to a multiple of 16.
+struct InterleavedActivationArguments {
+  Activation activation = Activation::silu;
+  Matrix<const float> gate_up;  // [rows, 2 * n rounded up to 16]
+  Matrix<float> out;            // [rows, n]
+};
+
+// out = f(x), for MLPs without a gate. out may be x.
+struct ActivationArguments {
+  Activation activation = Activation::gelu;
+  Matrix<const float> x;  // [rows, n]
+  Matrix<float> out;      // [rows, n]
+};
+
+// Each function computes rows [rows.begin, rows.end).
+struct ActivationKernels {
+  void (*gated)(const GatedActivationArguments& arguments, Range rows);
+  void (*interleaved)(const InterleavedActivationArguments& arguments, Range rows);
+  void (*plain)(const ActivationArguments& arguments, Range rows);
+};
+
+std::span<const KernelRow<ActivationKernels>> activation_kernels();
+const ActivationKernels& select_activation(const CpuFeatures& features);
+
+namespace scalar {
+extern const ActivationKernels kActivationKernels;
+}
+namespace avx2 {
+extern const ActivationKernels kActivationKernels;
+}
+namespace avx512 {
+extern const ActivationKernels kActivationKernels;
+}
+
+}  // namespace tw::kernels

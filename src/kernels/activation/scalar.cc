@@ -1,0 +1,9 @@
+#include "kernels/activation/activation_impl.h"
+#include "kernels/math/vector_scalar.h"
+
+namespace tw::kernels::scalar {
+
+const ActivationKernels kActivationKernels = {gated_activation<Vec>, interleaved_activation<Vec>,
+                                              plain_activation<Vec>};
+
+}  // namespace tw::kernels::scalar

@@ -1,0 +1,401 @@
+// Attention over Vec (math/vector_scalar.h). The problem, the order of operations and the division
+// of work are described in attention.h, the layout of keys and values in kv_layout.h.
+//
+// For a tile of R query rows and one chunk of 256 positions:
+//   1. queries are scaled into an [R, head_dim] array                                 (L1)
+//   2. scores[R, 256] = queries * keys^T, B blocks of 16 tokens at a time             (L1)
+//   3. per row: maximum, exponentials in place, their sum
+//   4. acc[R, head_dim] = scores * values, B blocks of 16 dimensions at a time
+// 2 and 4 are the same product: rows of fp32 times 64-byte pairs of the cache (multiply_pairs). It
+// keeps R x B vectors of accumulators in registers; each 64 bytes loaded serve 2 R products, each
+// broadcast element of a row serves B.
+#pragma once
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/partial.h"
+#include "kernels/math/functions.h"
+
+namespace tw::kernels {
+
+// Floats between rows of queries and scores: room for a chunk or the largest head, plus a line so
+// that rows don't share cache sets.
+constexpr int kRowStride = 256 + 16;
+static_assert(kAttentionChunk <= 256 && KvLayout::kMaxHeadDim <= 256);
+constexpr int kBlocksPerChunk = kAttentionChunk / kTokenBlock;
+constexpr float kNoScore = -__builtin_inff();
+
+template <typename Vec>
+struct Attention {
+  // Rows of the largest tile.
+  static constexpr int kMaxTileRows = Vec::kAccumulators >= 24 ? 12 : 6;
+
+  // B for a tile of R rows: a power of two that fills the registers, at most 4, so that even one
+  // row has four independent chains of FMAs.
+  static constexpr int blocks_for(int rows) {
+    return rows * 4 <= Vec::kAccumulators ? 4 : rows * 2 <= Vec::kAccumulators ? 2 : 1;
+  }
+
+  // Where the context's blocks of one chunk lie.
+  struct Chunk {
+    int64_t begin;  // absolute position of its first token
+    const bf16_t* keys[kBlocksPerChunk];
+    const bf16_t* values[kBlocksPerChunk];
+  };
+
+  struct Tile {
+    alignas(64) float queries[kMaxTileRows * kRowStride];
+    alignas(64) float scores[kMaxTileRows * kRowStride];
+    alignas(64) float acc[kMaxTileRows * KvLayout::kMaxHeadDim];  // [R][padded_head_dim]
+    float maximum[kMaxTileRows];
+    float sum[kMaxTileRows];
+    // Positions of the chunk that each row sees; both 0 if none.
+    int first[kMaxTileRows];
+    int last[kMaxTileRows];
+  };
+
+  static int smaller(int a, int b) { return a < b ? a : b; }
+  static int larger(int a, int b) { return a > b ? a : b; }
+
+  // acc[r][b] += sum over count steps k of rows[r][k] * block b's [k / 2][16][k % 2], in order of
+  // k. Blocks are `block_stride` elements apart.
+  template <int R, int B, typename BlockPointer>
+  [[gnu::always_inline]] static void multiply_pairs(const float* rows, BlockPointer block,
+                                                    int count, Vec (&acc)[R][B]) {
+    for (int k = 0; k + 2 <= count; k += 2) {
+      Vec even[B];
+      Vec odd[B];
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) Vec::load_bf16_pairs(block(b) + k * 16, even[b], odd[b]);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const Vec value = Vec::broadcast(rows[r * kRowStride + k]);
+#pragma GCC unroll 4
+        for (int b = 0; b < B; ++b) acc[r][b] = fma(value, even[b], acc[r][b]);
+      }
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const Vec value = Vec::broadcast(rows[r * kRowStride + k + 1]);
+#pragma GCC unroll 4
+        for (int b = 0; b < B; ++b) acc[r][b] = fma(value, odd[b], acc[r][b]);
+      }
+    }
+    if (count % 2 == 0) return;
+    // The other token of the last pair lies past the end and may hold anything.
+    const int k = count - 1;
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) {
+      Vec even;
+      Vec odd;
+      Vec::load_bf16_pairs(block(b) + k * 16, even, odd);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        acc[r][b] = fma(Vec::broadcast(rows[r * kRowStride + k]), even, acc[r][b]);
+      }
+    }
+  }
+
+  // Scores of B blocks of tokens.
+  template <int R, int B>
+  static void score_blocks(const bf16_t* const* keys, int head_dim, const float* queries,
+                           float* scores) {
+    Vec acc[R][B];
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) acc[r][b] = Vec::zero();
+    }
+    multiply_pairs<R, B>(
+        queries, [keys](int b) { return keys[b]; }, head_dim, acc);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) acc[r][b].store(scores + r * kRowStride + b * 16);
+    }
+  }
+
+  // Adds `count` tokens of some blocks to B blocks of dimensions.
+  template <int R, int B>
+  static void add_values(const bf16_t* const* values, int64_t dimension, int count,
+                         const float* scores, int64_t acc_stride, float* acc_rows) {
+    Vec acc[R][B];
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) acc[r][b] = Vec::load(acc_rows + r * acc_stride + b * 16);
+    }
+    for (; count > 0; count -= 16, scores += 16, ++values) {
+      const bf16_t* block = *values + dimension * 16;
+      multiply_pairs<R, B>(
+          scores, [block](int b) { return block + b * 256; }, smaller(count, 16), acc);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) acc[r][b].store(acc_rows + r * acc_stride + b * 16);
+    }
+  }
+
+  // Turns a row's scores into exponentials; those of the tile's other positions become 0.
+  static void exponentiate(const AttentionShape& shape, int row, int tile_first, int tile_last,
+                           Tile& tile) {
+    float* scores = tile.scores + row * kRowStride;
+    const int first = tile.first[row];
+    const int last = tile.last[row];
+    const int begin = first / 16 * 16;
+    const int end = (last + 15) / 16 * 16;
+    for (int j = tile_first; j < begin; ++j) scores[j] = 0.0f;
+    for (int j = end; j < tile_last; ++j) scores[j] = 0.0f;
+    tile.maximum[row] = kNoScore;
+    tile.sum[row] = 0.0f;
+    if (first == last) return;
+    if (shape.soft_cap > 0.0f) {
+      const Vec cap = Vec::broadcast(shape.soft_cap);
+      for (int j = begin; j < end; j += 16) {
+        (cap * vector_tanh(Vec::load(scores + j))).store(scores + j);
+      }
+    }
+    for (int j = begin; j < first; ++j) scores[j] = kNoScore;
+    for (int j = last; j < end; ++j) scores[j] = kNoScore;
+
+    Vec best = Vec::load(scores + begin);
+    for (int j = begin + 16; j < end; j += 16) best = max(Vec::load(scores + j), best);
+    const float maximum = best.reduce_max();
+    const Vec shift = Vec::broadcast(maximum);
+    Vec sum = Vec::zero();
+    for (int j = begin; j < end; j += 16) {
+      const Vec value = vector_exp(Vec::load(scores + j) - shift);
+      value.store(scores + j);
+      sum = sum + value;
+    }
+    tile.maximum[row] = maximum;
+    tile.sum[row] = sum.reduce_add();
+  }
+
+  // The partial softmax of R rows over one chunk. Rows are numbered token by token, head by head.
+  template <int R>
+  static void attend_tile(const AttentionArguments& a, const AttentionItem& item,
+                          const Chunk& chunk, int first_row, Tile& tile) {
+    const AttentionShape& shape = a.shape;
+    const int head_dim = shape.layout.head_dim;
+    const int padded_head_dim = (head_dim + 15) / 16 * 16;
+    const int group = shape.num_heads / shape.layout.num_kv_heads;
+    const Vec factor =
+        Vec::broadcast(shape.soft_cap > 0.0f ? shape.scale / shape.soft_cap : shape.scale);
+
+    int tile_first = kAttentionChunk;
+    int tile_last = 0;
+    for (int r = 0; r < R; ++r) {
+      const int64_t token = item.first_token + (first_row + r) / group;
+      const int64_t head = int64_t{item.kv_head} * group + (first_row + r) % group;
+      const int64_t position = a.batch.positions.data()[token];
+      const int64_t start = shape.sliding_window > 0 ? position + 1 - shape.sliding_window : 0;
+      const int64_t first = start > chunk.begin ? start - chunk.begin : 0;
+      const int64_t last = position + 1 - chunk.begin;
+      const bool sees_any = first < kAttentionChunk && last > first;
+      tile.first[r] = sees_any ? static_cast<int>(first) : 0;
+      tile.last[r] = !sees_any                ? 0
+                     : last < kAttentionChunk ? static_cast<int>(last)
+                                              : kAttentionChunk;
+      if (sees_any) {
+        tile_first = smaller(tile_first, tile.first[r] / 16 * 16);
+        tile_last = larger(tile_last, tile.last[r]);
+      }
+      const float* query = a.q.data + token * a.q.row_stride + head * head_dim;
+      float* scaled = tile.queries + r * kRowStride;
+      for (int d = 0; d < padded_head_dim; d += 16) {
+        (Vec::load_first(query + d, head_dim - d) * factor).store(scaled + d);
+      }
+    }
+
+    constexpr int B = blocks_for(R);
+    const int end_block = (tile_last + 15) / 16;
+    int block = tile_first / 16;
+    for (; block + B <= end_block; block += B) {
+      score_blocks<R, B>(chunk.keys + block, head_dim, tile.queries, tile.scores + block * 16);
+    }
+    for (; block < end_block; ++block) {
+      score_blocks<R, 1>(chunk.keys + block, head_dim, tile.queries, tile.scores + block * 16);
+    }
+
+    for (int r = 0; r < R; ++r) exponentiate(shape, r, tile_first, end_block * 16, tile);
+
+    for (int i = 0; i < R * padded_head_dim; i += 16) Vec::zero().store(tile.acc + i);
+    // Four blocks of tokens at a time: their values stay in L1 while all dimensions are summed.
+    for (int token = tile_first; token < tile_last; token += 64) {
+      const int count = smaller(tile_last - token, 64);
+      const bf16_t* const* values = chunk.values + token / 16;
+      const float* scores = tile.scores + token;
+      int d = 0;
+      for (; d + 16 * B <= padded_head_dim; d += 16 * B) {
+        add_values<R, B>(values, d, count, scores, padded_head_dim, tile.acc + d);
+      }
+      for (; d < padded_head_dim; d += 16) {
+        add_values<R, 1>(values, d, count, scores, padded_head_dim, tile.acc + d);
+      }
+    }
+  }
+
+  // Calls the tile kernel for as many rows as fit; returns how many.
+  static int attend_rows(const AttentionArguments& a, const AttentionItem& item, const Chunk& chunk,
+                         int first_row, int num_rows, Tile& tile) {
+    if constexpr (kMaxTileRows >= 12) {
+      if (num_rows >= 12) return attend_tile<12>(a, item, chunk, first_row, tile), 12;
+      if (num_rows >= 8) return attend_tile<8>(a, item, chunk, first_row, tile), 8;
+    }
+    switch (num_rows < 6 ? num_rows : 6) {
+      case 6:
+        return attend_tile<6>(a, item, chunk, first_row, tile), 6;
+      case 5:
+        return attend_tile<5>(a, item, chunk, first_row, tile), 5;
+      case 4:
+        return attend_tile<4>(a, item, chunk, first_row, tile), 4;
+      case 3:
+        return attend_tile<3>(a, item, chunk, first_row, tile), 3;
+      case 2:
+        return attend_tile<2>(a, item, chunk, first_row, tile), 2;
+      default:
+        return attend_tile<1>(a, item, chunk, first_row, tile), 1;
+    }
+  }
+
+  static void locate(const AttentionArguments& a, const AttentionItem& item, int64_t chunk_index,
+                     int64_t end_position, Chunk& chunk) {
+    const KvLayout& layout = a.shape.layout;
+    const int32_t* pages = a.batch.page_tables.data() + a.batch.page_table_starts.data()[item.seq];
+    const int64_t blocks_per_page = layout.page_size / kTokenBlock;
+    const int64_t key_block = int64_t{layout.head_dim} * kTokenBlock;
+    const int64_t value_block = (int64_t{layout.head_dim} + 15) / 16 * 16 * kTokenBlock;
+    chunk.begin = chunk_index * kAttentionChunk;
+    for (int i = 0; i < kBlocksPerChunk; ++i) {
+      const int64_t position = chunk.begin + i * kTokenBlock;
+      if (position >= end_position) break;
+      const int64_t block = position / kTokenBlock;
+      const int64_t page = pages[block / blocks_per_page];
+      const int64_t index =
+          (page * layout.num_kv_heads + item.kv_head) * blocks_per_page + block % blocks_per_page;
+      chunk.keys[i] = a.keys + index * key_block;
+      chunk.values[i] = a.values + index * value_block;
+    }
+  }
+
+  // Joins a later part of the context (second) to an earlier one. A part without any position has
+  // sum 0 and leaves the other as it is, bit for bit.
+  static void join(float& maximum, float& sum, float* acc, float second_maximum, float second_sum,
+                   const float* second_acc, int head_dim) {
+    if (second_sum == 0.0f) return;
+    if (sum == 0.0f) {
+      maximum = second_maximum;
+      sum = second_sum;
+      for (int d = 0; d < head_dim; d += 16) {
+        Vec::load(second_acc + d).store_first(acc + d, head_dim - d);
+      }
+      return;
+    }
+    const float joint = maximum > second_maximum ? maximum : second_maximum;
+    const Vec weight = vector_exp(Vec::broadcast(maximum - joint));
+    const Vec second_weight = vector_exp(Vec::broadcast(second_maximum - joint));
+    maximum = joint;
+    const Vec sums = fma(Vec::broadcast(sum), weight, Vec::broadcast(second_sum) * second_weight);
+    sums.store_first(&sum, 1);
+    for (int d = 0; d < head_dim; d += 16) {
+      const Vec scaled = Vec::load(second_acc + d) * second_weight;
+      fma(Vec::load_first(acc + d, head_dim - d), weight, scaled)
+          .store_first(acc + d, head_dim - d);
+    }
+  }
+
+  // Divides by the sum, in which a sink takes part.
+  static void finish(const AttentionArguments& a, int64_t head, float maximum, float sum,
+                     float* acc, int head_dim) {
+    Vec factor = Vec::broadcast(1.0f / sum);
+    if (a.sinks != nullptr) {
+      const float sink = a.sinks[head];
+      const float joint = maximum > sink ? maximum : sink;
+      const Vec weight = vector_exp(Vec::broadcast(maximum - joint));
+      const Vec sink_weight = vector_exp(Vec::broadcast(sink - joint));
+      factor = weight / fma(Vec::broadcast(sum), weight, sink_weight);
+    }
+    for (int d = 0; d < head_dim; d += 16) {
+      (Vec::load_first(acc + d, head_dim - d) * factor).store_first(acc + d, head_dim - d);
+    }
+  }
+
+  static void attend_item(const AttentionArguments& a, const AttentionItem& item, Tile& tile) {
+    const int head_dim = a.shape.layout.head_dim;
+    const int padded_head_dim = (head_dim + 15) / 16 * 16;
+    const int group = a.shape.num_heads / a.shape.layout.num_kv_heads;
+    const int num_rows = item.num_tokens * group;
+    const int64_t stride = partial_stride(padded_head_dim);
+    const int64_t end_position =
+        int64_t{a.batch.positions.data()[item.first_token + item.num_tokens - 1]} + 1;
+    const bool is_split = item.first_partial >= 0;
+    float maximum[kMaxAttentionRows];
+    float sum[kMaxAttentionRows];
+    for (int row = 0; row < num_rows; ++row) {
+      maximum[row] = kNoScore;
+      sum[row] = 0.0f;
+    }
+    const auto out_row = [&](int row) {
+      const int64_t token = item.first_token + row / group;
+      const int64_t head = int64_t{item.kv_head} * group + row % group;
+      return a.out.data + token * a.out.row_stride + head * head_dim;
+    };
+
+    float* partial = a.partials + item.first_partial * stride;
+    for (int64_t c = item.first_chunk; c < item.last_chunk; ++c) {
+      Chunk chunk;
+      locate(a, item, c, end_position, chunk);
+      for (int row = 0; row < num_rows;) {
+        const int done = attend_rows(a, item, chunk, row, num_rows - row, tile);
+        for (int r = 0; r < done; ++r, ++row) {
+          const float* acc = tile.acc + r * padded_head_dim;
+          if (is_split) {
+            for (int d = 0; d < padded_head_dim; d += 16) Vec::load(acc + d).store(partial + d);
+            partial[padded_head_dim] = tile.maximum[r];
+            partial[padded_head_dim + 1] = tile.sum[r];
+            partial += stride;
+          } else {
+            join(maximum[row], sum[row], out_row(row), tile.maximum[r], tile.sum[r], acc, head_dim);
+          }
+        }
+      }
+    }
+    if (is_split) return;
+    for (int row = 0; row < num_rows; ++row) {
+      const int64_t head = int64_t{item.kv_head} * group + row % group;
+      finish(a, head, maximum[row], sum[row], out_row(row), head_dim);
+    }
+  }
+
+  static void attend(const AttentionArguments& a, Range items) {
+    Tile tile;
+    for (int64_t i = items.begin; i < items.end; ++i) attend_item(a, a.plan->items[i], tile);
+  }
+
+  static void merge(const AttentionArguments& a, Range tokens) {
+    const int head_dim = a.shape.layout.head_dim;
+    const int padded_head_dim = (head_dim + 15) / 16 * 16;
+    const int group = a.shape.num_heads / a.shape.layout.num_kv_heads;
+    const int64_t stride = partial_stride(padded_head_dim);
+    for (int64_t i = 0; i < a.plan->num_merges; ++i) {
+      const AttentionMerge& merge = a.plan->merges[i];
+      const int num_rows = merge.num_tokens * group;
+      for (int row = 0; row < num_rows; ++row) {
+        const int64_t token = merge.first_token + row / group;
+        if (token < tokens.begin || token >= tokens.end) continue;
+        const int64_t head = int64_t{merge.kv_head} * group + row % group;
+        float* out = a.out.data + token * a.out.row_stride + head * head_dim;
+        float maximum = kNoScore;
+        float sum = 0.0f;
+        for (int64_t c = 0; c < merge.num_chunks; ++c) {
+          const float* partial = a.partials + (merge.first_partial + c * num_rows + row) * stride;
+          join(maximum, sum, out, partial[padded_head_dim], partial[padded_head_dim + 1], partial,
+               head_dim);
+        }
+        finish(a, head, maximum, sum, out, head_dim);
+      }
+    }
+  }
+};
+
+}  // namespace tw::kernels

@@ -1,0 +1,107 @@
+// Vec (see vector_scalar.h) as one ZMM register: AVX-512 F, BW, DQ and VL.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace tw::kernels::avx512 {
+namespace {
+
+struct Vec {
+  static constexpr int kLanes = 16;
+  static constexpr int kAccumulators = 24;  // of 32 registers
+
+  __m512 all;
+
+  [[gnu::always_inline]] static Vec zero() { return {_mm512_setzero_ps()}; }
+  [[gnu::always_inline]] static Vec broadcast(float value) { return {_mm512_set1_ps(value)}; }
+  [[gnu::always_inline]] static Vec load(const float* data) { return {_mm512_loadu_ps(data)}; }
+  [[gnu::always_inline]] static Vec load_first(const float* data, int64_t count) {
+    return {_mm512_maskz_loadu_ps(first(count), data)};
+  }
+  [[gnu::always_inline]] static Vec load_bf16(const bf16_t* data) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+  }
+  [[gnu::always_inline]] static Vec load_f16(const f16_t* data) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(data)))};
+  }
+  [[gnu::always_inline]] static void load_bf16_pairs(const bf16_t* data, Vec& even, Vec& odd) {
+    const __m512i pairs = _mm512_loadu_si512(data);
+    even.all = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    odd.all = _mm512_castsi512_ps(
+        _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
+  [[gnu::always_inline]] void store(float* data) const { _mm512_storeu_ps(data, all); }
+  [[gnu::always_inline]] void store_first(float* data, int64_t count) const {
+    _mm512_mask_storeu_ps(data, first(count), all);
+  }
+  [[gnu::always_inline]] void store_bf16(bf16_t* data) const {
+    const __m512i bits = _mm512_castps_si512(all);
+    const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i nearest =
+        _mm512_add_epi32(bits, _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(all, all, _CMP_UNORD_Q);
+    const __m512i rounded = _mm512_srli_epi32(_mm512_mask_mov_epi32(nearest, is_nan, quiet), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(data), _mm512_cvtepi32_epi16(rounded));
+  }
+
+  [[gnu::always_inline]] float reduce_add() const {
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  [[gnu::always_inline]] float reduce_max() const {
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+
+ private:
+  [[gnu::always_inline]] static __mmask16 first(int64_t count) {
+    if (count >= 16) return 0xffff;
+    return count <= 0 ? __mmask16{0} : static_cast<__mmask16>((1u << count) - 1);
+  }
+};
+
+[[gnu::always_inline]] inline Vec operator+(Vec a, Vec b) {
+  return {_mm512_add_ps(a.all, b.all)};
+}
+[[gnu::always_inline]] inline Vec operator-(Vec a, Vec b) {
+  return {_mm512_sub_ps(a.all, b.all)};
+}
+[[gnu::always_inline]] inline Vec operator*(Vec a, Vec b) {
+  return {_mm512_mul_ps(a.all, b.all)};
+}
+[[gnu::always_inline]] inline Vec operator/(Vec a, Vec b) {
+  return {_mm512_div_ps(a.all, b.all)};
+}
+[[gnu::always_inline]] inline Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm512_fmadd_ps(a.all, b.all, c.all)};
+}
+[[gnu::always_inline]] inline Vec max(Vec a, Vec b) {
+  return {_mm512_max_ps(a.all, b.all)};
+}
+[[gnu::always_inline]] inline Vec min(Vec a, Vec b) {
+  return {_mm512_min_ps(a.all, b.all)};
+}
+[[gnu::always_inline]] inline Vec abs(Vec a) {
+  return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.all)};
+}
+[[gnu::always_inline]] inline Vec copy_sign(Vec magnitude, Vec sign) {
+  const __m512 mask = _mm512_set1_ps(-0.0f);
+  return {_mm512_or_ps(_mm512_andnot_ps(mask, magnitude.all), _mm512_and_ps(mask, sign.all))};
+}
+[[gnu::always_inline]] inline Vec exponent_from_low_bits(Vec a) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.all), 23))};
+}
+
+}  // namespace
+}  // namespace tw::kernels::avx512

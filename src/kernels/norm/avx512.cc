@@ -1,0 +1,8 @@
+#include "kernels/math/vector_avx512.h"
+#include "kernels/norm/norm_impl.h"
+
+namespace tw::kernels::avx512 {
+
+const NormKernels kNormKernels = {rms_norm<Vec>, add_rms_norm<Vec>, layer_norm<Vec>};
+
+}  // namespace tw::kernels::avx512

@@ -10,6 +10,20 @@ namespace tw::kernels::amx {
 // same bit for bit.
 template <WeightFormat format>
 void gemm_q8(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q4_0>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q4_1>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q4_k>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_0>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_1>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_k>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_k16>(const GemmTask& task);
 
 inline constexpr int kBlockRows = 16;
 

@@ -126,7 +126,8 @@ void multiply_panels(const GemmTask& task, int64_t panel, int64_t begin, int64_t
   }
   for (int64_t m = begin; m < end; ++m) {
     for (int p = 0; p < panels; ++p) {
-      finish_row(task, m, panel + p, sums + ((m - begin) * kBlockPanels + p) * kTileN);
+      finish_row(task, m, panel + p,
+                 _mm512_load_ps(sums + ((m - begin) * kBlockPanels + p) * kTileN));
     }
   }
 }

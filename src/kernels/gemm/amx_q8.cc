@@ -53,28 +53,6 @@ struct UnpackBuffer {
   alignas(64) float minimums[kBlockGroups * kTileN];
 };
 
-inline __m512 load_f16_channels(const std::byte* from) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-}
-
-// Scales (or minimums) of weight group `index`, counted in the format's group size.
-template <WeightFormat format>
-inline __m512 load_group_values(const std::byte* values, const std::byte* super_values,
-                                int64_t index) {
-  constexpr WeightFormatTraits t = traits(format);
-  if constexpr (t.scale_kind == ScaleKind::f16) {
-    return load_f16_channels(values + index * (2 * kTileN));
-  } else {
-    const __m128i bytes =
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(values + index * kTileN));
-    const __m512i multipliers =
-        t.signed_multipliers ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
-    const __m512 super =
-        load_f16_channels(super_values + index / (kSuperGroup / t.group_size) * (2 * kTileN));
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(multipliers), super);
-  }
-}
-
 // One group of a panel as signed bytes, zero point taken off.
 template <WeightFormat format>
 inline void unpack_quants(const std::byte* group, std::byte* out) {
@@ -201,10 +179,8 @@ void multiply_block(const RowBlock& rows, const UnpackBuffer& weights, int64_t c
   for (int r = 0; r < kBlockRows; ++r) _mm512_storeu_ps(sums + r * kTileN, acc[r]);
 }
 
-}  // namespace
-
 template <WeightFormat format>
-void gemm_q8(const GemmTask& task) {
+void run(const GemmTask& task) {
   UnpackBuffer weights;
   alignas(64) float sums[kMaxRows * kTileN];
   const int64_t total = task.m / kBlockRows * kBlockRows;
@@ -227,7 +203,7 @@ void gemm_q8(const GemmTask& task) {
         }
       }
       for (int64_t m = begin; m < end; ++m) {
-        finish_row(task, m, panel, sums + (m - begin) * kTileN);
+        finish_row(task, m, panel, _mm512_load_ps(sums + (m - begin) * kTileN));
       }
     }
   }
@@ -235,12 +211,36 @@ void gemm_q8(const GemmTask& task) {
   _tile_release();
 }
 
-template void gemm_q8<WeightFormat::q4_0>(const GemmTask&);
-template void gemm_q8<WeightFormat::q4_1>(const GemmTask&);
-template void gemm_q8<WeightFormat::q4_k>(const GemmTask&);
-template void gemm_q8<WeightFormat::q8_0>(const GemmTask&);
-template void gemm_q8<WeightFormat::q8_1>(const GemmTask&);
-template void gemm_q8<WeightFormat::q8_k>(const GemmTask&);
-template void gemm_q8<WeightFormat::q8_k16>(const GemmTask&);
+}  // namespace
+
+using enum WeightFormat;
+template <>
+void gemm_q8<q4_0>(const GemmTask& task) {
+  run<q4_0>(task);
+}
+template <>
+void gemm_q8<q4_1>(const GemmTask& task) {
+  run<q4_1>(task);
+}
+template <>
+void gemm_q8<q4_k>(const GemmTask& task) {
+  run<q4_k>(task);
+}
+template <>
+void gemm_q8<q8_0>(const GemmTask& task) {
+  run<q8_0>(task);
+}
+template <>
+void gemm_q8<q8_1>(const GemmTask& task) {
+  run<q8_1>(task);
+}
+template <>
+void gemm_q8<q8_k>(const GemmTask& task) {
+  run<q8_k>(task);
+}
+template <>
+void gemm_q8<q8_k16>(const GemmTask& task) {
+  run<q8_k16>(task);
+}
 
 }  // namespace tw::kernels::amx

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "kernels/gemm/amx.h"
 #include "kernels/gemm/avx2.h"
+#include "kernels/gemm/avx512.h"
 #include "kernels/gemm/kernel_task.h"
 #include "kernels/gemm/scalar.h"
 
@@ -19,6 +20,18 @@ bool always(const CpuFeatures&) {
 }
 bool has_avx2(const CpuFeatures& features) {
   return features.avx2;
+}
+bool has_avx512(const CpuFeatures& features) {
+  return features.avx512 && features.avx2;
+}
+bool has_avx512_vnni(const CpuFeatures& features) {
+  return has_avx512(features) && features.avx512_vnni;
+}
+bool has_amx_bf16(const CpuFeatures& features) {
+  return has_avx512(features) && features.amx_tile && features.amx_bf16;
+}
+bool has_amx_int8(const CpuFeatures& features) {
+  return has_avx512_vnni(features) && features.amx_tile && features.amx_int8;
 }
 
 // The faces of the instruction sets' kernels, which know plain numbers only.
@@ -77,11 +90,15 @@ constexpr GemmKernel avx2_f32(const char* name) {
           run<avx2::gemm_f32<format>>,
           prepare<avx2::prepare_f32>};
 }
-bool has_amx_bf16(const CpuFeatures& features) {
-  return features.amx_bf16;
-}
-bool has_amx_int8(const CpuFeatures& features) {
-  return features.amx_int8;
+template <WeightFormat format>
+constexpr GemmKernel avx512_q8(const char* name) {
+  return {name,
+          Isa::avx512,
+          has_avx512_vnni,
+          format,
+          Format::q8,
+          run<avx512::gemm_q8<format>>,
+          prepare<avx2::prepare_q8>};
 }
 // Blocks of 16 rows by AMX, the rest by vectors: the results are the same bit for bit.
 template <WeightFormat format>
@@ -93,7 +110,7 @@ void amx_then_vector_q8(const GemmTask& task) {
   rest.a += done * task.a_stride;
   rest.groups += done * task.groups_stride;
   rest.c += done * task.c_stride;
-  avx2::gemm_q8<format>(rest);
+  avx512::gemm_q8<format>(rest);
 }
 template <WeightFormat format>
 constexpr GemmKernel amx_q8(const char* name) {
@@ -124,6 +141,13 @@ constexpr GemmKernel kKernels[] = {
     amx_q8<q8_1>("amx_q8_1_q8"),
     amx_q8<q8_k>("amx_q8_k_q8"),
     amx_q8<q8_k16>("amx_q8_k16_q8"),
+    avx512_q8<q4_0>("avx512_q4_0_q8"),
+    avx512_q8<q4_1>("avx512_q4_1_q8"),
+    avx512_q8<q4_k>("avx512_q4_k_q8"),
+    avx512_q8<q8_0>("avx512_q8_0_q8"),
+    avx512_q8<q8_1>("avx512_q8_1_q8"),
+    avx512_q8<q8_k>("avx512_q8_k_q8"),
+    avx512_q8<q8_k16>("avx512_q8_k16_q8"),
     avx2_q8<q4_0>("avx2_q4_0_q8"),
     avx2_q8<q4_1>("avx2_q4_1_q8"),
     avx2_q8<q4_k>("avx2_q4_k_q8"),
@@ -139,6 +163,8 @@ constexpr GemmKernel kKernels[] = {
     scalar_q8("scalar_q8_k_q8", q8_k),
     scalar_q8("scalar_q8_k16_q8", q8_k16),
 
+    {"avx512_bf16_f32", Isa::avx512, has_avx512, bf16, Format::f32, run<avx512::gemm_bf16_f32>,
+     prepare<avx2::prepare_f32>},
     avx2_f32<bf16>("avx2_bf16_f32"),
     avx2_f32<q4_0>("avx2_q4_0_f32"),
     avx2_f32<q4_1>("avx2_q4_1_f32"),

@@ -1,0 +1,30 @@
+// Kernels for AVX-512; called through the table in gemm.cc only.
+#pragma once
+
+#include "kernels/gemm/kernel_task.h"
+
+namespace tw::kernels::avx512 {
+
+// Weights of the format times q8 activations, with VNNI: avx512_q8.cc. Explicit specializations,
+// since those, unlike instantiations, are strong symbols.
+template <WeightFormat format>
+void gemm_q8(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q4_0>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q4_1>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q4_k>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_0>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_1>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_k>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::q8_k16>(const GemmTask& task);
+
+// bf16 weights times fp32 activations: avx512_f32.cc.
+void gemm_bf16_f32(const GemmTask& task);
+
+}  // namespace tw::kernels::avx512

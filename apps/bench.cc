@@ -107,8 +107,7 @@ Status bench(const BenchOptions& options) {
                  model.limits().max_position_embeddings);
   }
   const int32_t page_size = options.model.engine.page_size;
-  const int32_t chunk =
-      std::max(1, options.model.engine.chunked_prefill_size / options.batch_size);
+  const int32_t chunk = std::max(1, options.model.engine.chunked_prefill_size / options.batch_size);
   SyntheticLoad load(options.batch_size, max_len, page_size, model.limits().vocab_size);
   if (Status status = model.prepare(load.num_pages(), page_size, chunk * options.batch_size,
                                     options.batch_size);
@@ -120,8 +119,7 @@ Status bench(const BenchOptions& options) {
   std::vector<double> prefill, decode;
   for (int32_t i = 0; i < options.repetitions; ++i) {
     if (options.prompt_tokens > 0) {
-      prefill.push_back(
-          run_tokens(model, load, options.batch_size, options.prompt_tokens, chunk));
+      prefill.push_back(run_tokens(model, load, options.batch_size, options.prompt_tokens, chunk));
     }
     if (options.output_tokens > 0) {
       decode.push_back(run_tokens(model, load, options.batch_size, options.output_tokens, 1));
@@ -139,10 +137,11 @@ Status bench(const BenchOptions& options) {
                          {"resident_bytes", resident_memory()}};
     std::printf("%s\n", dump_json(result).c_str());
   } else {
-    std::printf("batch %d, %d threads: prefill %d tokens %.1f tokens/s, decode %d tokens %.1f "
-                "tokens/s\n",
-                options.batch_size, session->team->size(), options.prompt_tokens, median(prefill),
-                options.output_tokens, median(decode));
+    std::printf(
+        "batch %d, %d threads: prefill %d tokens %.1f tokens/s, decode %d tokens %.1f "
+        "tokens/s\n",
+        options.batch_size, session->team->size(), options.prompt_tokens, median(prefill),
+        options.output_tokens, median(decode));
   }
   if (options.steps) print_steps(model);
   return {};

@@ -1,7 +1,7 @@
 // `tilewright generate`: one prompt, its continuation on stdout.
 #include <cstdio>
-#include <iterator>
 #include <iostream>
+#include <iterator>
 #include <memory>
 
 #include "apps/commands.h"

@@ -12,16 +12,19 @@ int report(const Error& error) {
     case ErrorCode::not_found:
     case ErrorCode::unsupported:
     case ErrorCode::corrupt_data:
-    case ErrorCode::resource_exhausted: return 2;
-    default: return 1;
+    case ErrorCode::resource_exhausted:
+      return 2;
+    default:
+      return 1;
   }
 }
 
 }  // namespace tw
 
 int main(int argc, char** argv) {
-  CLI::App app{"tilewright serves large language models on CPUs.\n"
-               "Start with: tilewright serve --model-path MODEL.gguf"};
+  CLI::App app{
+      "tilewright serves large language models on CPUs.\n"
+      "Start with: tilewright serve --model-path MODEL.gguf"};
   app.name("tilewright");
   app.set_version_flag("--version", std::string("tilewright ") + TW_VERSION);
   app.require_subcommand(1);

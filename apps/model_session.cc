@@ -41,8 +41,9 @@ Status load_chat_template(const ModelOptions& options, ModelSession& session) {
     source = session.checkpoint->chat_template();
   }
   if (!source) {
-    session.chat_template_problem = "the checkpoint has no chat template; give one with "
-                                    "--chat-template FILE or use completions";
+    session.chat_template_problem =
+        "the checkpoint has no chat template; give one with "
+        "--chat-template FILE or use completions";
     return {};
   }
   auto compiled = ChatTemplate::compile(*source, session.checkpoint->tokenizer_config());
@@ -131,34 +132,40 @@ void log_machine(const ModelSession& session) {
 }  // namespace
 
 void ModelOptions::add_to(CLI::App& command) {
-  command.add_option("--model-path,--model,-m", model_path,
-                     "GGUF file, or folder with config.json and safetensors")
+  command
+      .add_option("--model-path,--model,-m", model_path,
+                  "GGUF file, or folder with config.json and safetensors")
       ->required();
-  command.add_option("--dtype", dtype,
-                     "Precision of activations before bf16 weights: auto, bfloat16, float32")
+  command
+      .add_option("--dtype", dtype,
+                  "Precision of activations before bf16 weights: auto, bfloat16, float32")
       ->capture_default_str();
   command.add_option("--chat-template", chat_template_path,
                      "File with a Jinja chat template that replaces the checkpoint's");
-  command.add_option("--threads", threads,
-                     "Compute threads (0: one per physical core that the process may use)")
+  command
+      .add_option("--threads", threads,
+                  "Compute threads (0: one per physical core that the process may use)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command.add_flag("!--no-pin-threads", pin_threads, "Let the system place the compute threads");
-  command.add_option("--context-length", context_length,
-                     "Longest prompt plus output, in tokens (0: the model's own)")
+  command
+      .add_option("--context-length", context_length,
+                  "Longest prompt plus output, in tokens (0: the model's own)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
   command.add_option("--log-level", log_level, "debug, info, warning or error")
       ->capture_default_str();
 
   CLI::App* scheduling = &command;
-  scheduling->add_option("--mem-fraction-static", engine.mem_fraction_static,
-                         "Share of the usable memory for weights and KV cache together")
+  scheduling
+      ->add_option("--mem-fraction-static", engine.mem_fraction_static,
+                   "Share of the usable memory for weights and KV cache together")
       ->check(CLI::Range(0.01, 0.99))
       ->capture_default_str()
       ->group("Scheduling and memory");
-  scheduling->add_option("--max-total-tokens", engine.max_total_tokens,
-                         "Tokens that the KV cache holds (0: what memory allows)")
+  scheduling
+      ->add_option("--max-total-tokens", engine.max_total_tokens,
+                   "Tokens that the KV cache holds (0: what memory allows)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str()
       ->group("Scheduling and memory");
@@ -166,26 +173,29 @@ void ModelOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->group("Scheduling and memory");
-  scheduling->add_option("--chunked-prefill-size", engine.chunked_prefill_size,
-                         "Prompt tokens computed in one step, beside the running decodes")
+  scheduling
+      ->add_option("--chunked-prefill-size", engine.chunked_prefill_size,
+                   "Prompt tokens computed in one step, beside the running decodes")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str()
       ->group("Scheduling and memory");
-  scheduling->add_option("--max-running-requests", engine.max_running_requests,
-                         "Requests that decode together")
+  scheduling
+      ->add_option("--max-running-requests", engine.max_running_requests,
+                   "Requests that decode together")
       ->check(CLI::Range(1, 1 << 14))
       ->capture_default_str()
       ->group("Scheduling and memory");
-  scheduling->add_option("--max-queued-requests", engine.max_queued_requests,
-                         "Requests that may wait; more are answered 429")
+  scheduling
+      ->add_option("--max-queued-requests", engine.max_queued_requests,
+                   "Requests that may wait; more are answered 429")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str()
       ->group("Scheduling and memory");
-  scheduling->add_flag("--disable-radix-cache", engine.disable_radix_cache,
-                       "Do not keep the KV cache of finished requests for shared prefixes")
+  scheduling
+      ->add_flag("--disable-radix-cache", engine.disable_radix_cache,
+                 "Do not keep the KV cache of finished requests for shared prefixes")
       ->group("Scheduling and memory");
-  scheduling->add_option("--random-seed", engine.random_seed,
-                         "Seed for requests that bring none")
+  scheduling->add_option("--random-seed", engine.random_seed, "Seed for requests that bring none")
       ->capture_default_str()
       ->group("Scheduling and memory");
 }
@@ -203,9 +213,6 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   auto checkpoint = Checkpoint::open(options.model_path);
   if (!checkpoint) return forward_error(checkpoint);
   session.checkpoint = std::move(*checkpoint);
-  auto config = ModelConfig::parse(session.checkpoint->config(), options.model_path);
-  if (!config) return forward_error(config);
-  session.config = std::move(*config);
   auto model = load_weights(options, session);
   if (!model) return forward_error(model);
   session.model = std::move(*model);

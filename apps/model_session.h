@@ -13,17 +13,16 @@
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
-#include "weights/model_config.h"
 
 namespace tw {
 
 struct ModelOptions {
   std::string model_path;
-  std::string dtype = "auto";        // of activations: auto, bfloat16, float32
-  std::string chat_template_path;    // replaces the checkpoint's
-  int threads = 0;                   // 0: one per physical core that may be used
+  std::string dtype = "auto";      // of activations: auto, bfloat16, float32
+  std::string chat_template_path;  // replaces the checkpoint's
+  int threads = 0;                 // 0: one per physical core that may be used
   bool pin_threads = true;
-  int64_t context_length = 0;        // 0: the model's
+  int64_t context_length = 0;  // 0: the model's
   std::string log_level = "info";
   EngineConfig engine;
 
@@ -37,7 +36,6 @@ struct ModelSession {
   CpuFeatures features;
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<Checkpoint> checkpoint;
-  ModelConfig config;
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string chat_template_problem;  // why there is none, for the error of a chat request

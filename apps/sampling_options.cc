@@ -22,7 +22,8 @@ void SamplingOptions::add_to(CLI::App& command) {
   command.add_option("--min-p", min_p, "Drop tokens less likely than this share of the best");
   command.add_option("--repetition-penalty", repetition_penalty, "Above 1 discourages repeats");
   command.add_option("--seed", seed, "Same seed, same text");
-  command.add_option("--max-new-tokens,--max-tokens,-n", max_new_tokens, "Longest output, in tokens")
+  command
+      .add_option("--max-new-tokens,--max-tokens,-n", max_new_tokens, "Longest output, in tokens")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command.add_flag("--ignore-eos", ignore_eos, "Go on past the end-of-sequence token");

@@ -22,15 +22,18 @@ constexpr Family kFamilies[] = {
 
 Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
   const std::string source = loader.checkpoint.path().string();
-  auto config = ModelConfig::parse(loader.checkpoint.config(), source);
-  if (!config) return forward_error(config);
+  const Json& json = loader.checkpoint.config();
+  const std::vector<std::string> architectures = ModelConfig::architectures_of(json);
   for (const Family& family : kFamilies) {
-    for (const std::string& name : config->architectures) {
-      if (name == family.architecture) return family.load(loader, *config);
+    for (const std::string& name : architectures) {
+      if (name != family.architecture) continue;
+      auto config = ModelConfig::parse(json, source);
+      if (!config) return forward_error(config);
+      return family.load(loader, *config);
     }
   }
   return error(ErrorCode::unsupported, "{}: unknown architecture [{}]; known ones: {}", source,
-               fmt::join(config->architectures, ", "), fmt::join(known_architectures(), ", "));
+               fmt::join(architectures, ", "), fmt::join(known_architectures(), ", "));
 }
 
 std::vector<std::string> known_architectures() {

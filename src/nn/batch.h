@@ -11,15 +11,15 @@
 namespace tw {
 
 struct Batch {
-  std::span<const int32_t> token_ids;     // [num_tokens]
-  std::span<const int32_t> positions;     // [num_tokens] position in the sequence, from 0
-  std::span<const int32_t> seq_starts;    // [num_seqs + 1] seq s owns tokens [starts[s], starts[s+1])
+  std::span<const int32_t> token_ids;   // [num_tokens]
+  std::span<const int32_t> positions;   // [num_tokens] position in the sequence, from 0
+  std::span<const int32_t> seq_starts;  // [num_seqs + 1] seq s owns tokens [starts[s], starts[s+1])
   std::span<const int32_t> context_lens;  // [num_seqs] tokens in the cache after this step
   std::span<const int32_t> kv_slots;      // [num_tokens] page_id * page_size + offset, where the
                                           // token's keys and values are written
   std::span<const int32_t> page_tables;   // concatenated page ids of all sequences
   std::span<const int32_t> page_table_starts;  // [num_seqs + 1] offsets into page_tables
-  std::span<const int32_t> logit_tokens;  // [num_logits] token indices whose logits are wanted
+  std::span<const int32_t> logit_tokens;       // [num_logits] token indices whose logits are wanted
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens.size()); }

@@ -1,7 +1,10 @@
 #include "nn/linear.h"
 
+#include <fmt/ranges.h>
+
 #include <numeric>
 
+#include "core/check.h"
 #include "weights/packing.h"
 
 namespace tw {
@@ -91,10 +94,10 @@ PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel
   // The area now holds this input: what it held before is gone.
   std::erase_if(entries_, [&](const Entry& entry) { return entry.scratch.index == scratch.index; });
   entries_.push_back({input, kernel.activations, scratch, version});
-  recorder_.add(std::make_unique<PrepareStep>(kernel, recorder_.offset(input),
-                                              recorder_.rows(input), columns,
-                                              recorder_.offset(scratch)),
-                {{input, Split::rows}}, {{scratch, Split::rows}});
+  recorder_.add(
+      std::make_unique<PrepareStep>(kernel, recorder_.offset(input), recorder_.rows(input), columns,
+                                    recorder_.offset(scratch)),
+      {{input, Split::rows}}, {{scratch, Split::rows}});
   return {scratch, kernel.activations};
 }
 
@@ -108,9 +111,73 @@ ValueId PreparedInputs::scratch_for(kernels::ActivationFormat format, int64_t co
   return scratch;
 }
 
+namespace {
+
+// A matrix of the given shape; an error names what it has instead.
+Expected<const StoredTensor*> require_matrix(const Checkpoint& checkpoint, const std::string& name,
+                                             int64_t rows, int64_t columns) {
+  auto tensor = checkpoint.require(name);
+  if (!tensor) return tensor;
+  const std::vector<int64_t>& shape = (*tensor)->shape;
+  if (shape.size() != 2 || shape[0] != rows || shape[1] != columns) {
+    return error(ErrorCode::corrupt_data, "{}: tensor {} has shape [{}], expected [{}, {}]",
+                 checkpoint.path().string(), name, fmt::join(shape, ", "), rows, columns);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
+                              int64_t input_size, const std::vector<int64_t>& output_sizes,
+                              bool biases) {
+  TW_CHECK(prefixes.size() == output_sizes.size());
+  const Checkpoint& checkpoint = loader.checkpoint;
+  std::vector<const StoredTensor*> tensors;
+  std::vector<kernels::WeightFormat> formats;
+  for (size_t i = 0; i < prefixes.size(); ++i) {
+    auto tensor = require_matrix(checkpoint, prefixes[i] + ".weight", output_sizes[i], input_size);
+    if (!tensor) return forward_error(tensor);
+    auto format = packed_format(**tensor);
+    if (!format) {
+      return error(format.error().code, "{}: {}", checkpoint.path().string(),
+                   format.error().message);
+    }
+    tensors.push_back(*tensor);
+    formats.push_back(*format);
+  }
+
+  Linear linear;
+  linear.input_size_ = input_size;
+  for (size_t begin = 0; begin < tensors.size();) {
+    size_t end = begin + 1;
+    while (end < tensors.size() && formats[end] == formats[begin]) ++end;
+    Part part;
+    part.column = linear.output_size_;
+    part.kernel = &kernels::select_gemm(formats[begin], loader.precision, loader.features);
+    auto weight = pack({tensors.data() + begin, end - begin}, loader.team);
+    if (!weight) return forward_error(weight);
+    part.weight = std::move(*weight);
+    for (size_t i = begin; i < end; ++i) {
+      if (biases) {
+        auto bias = loader.load_vector(prefixes[i] + ".bias", output_sizes[i]);
+        if (!bias) return forward_error(bias);
+        part.bias.insert(part.bias.end(), bias->begin(), bias->end());
+      }
+      if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensors[i]->data.size()));
+      checkpoint.release(*tensors[i]);
+    }
+    linear.output_size_ += part.weight.n();
+    linear.parts_.push_back(std::move(part));
+    begin = end;
+  }
+  return linear;
+}
+
 size_t Linear::size_bytes() const {
-  return std::accumulate(parts_.begin(), parts_.end(), size_t{0},
-                         [](size_t sum, const Part& part) { return sum + part.weight.size_bytes(); });
+  return std::accumulate(parts_.begin(), parts_.end(), size_t{0}, [](size_t sum, const Part& part) {
+    return sum + part.weight.size_bytes();
+  });
 }
 
 void Linear::record(PlanRecorder& recorder, PreparedInputs& prepared, ValueId input, ValueId output,

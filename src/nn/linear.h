@@ -41,8 +41,8 @@ class Linear {
   struct Part {
     kernels::PackedWeight weight;
     const kernels::GemmKernel* kernel = nullptr;
-    int64_t column = 0;        // where its outputs begin
-    std::vector<float> bias;   // empty or [n]
+    int64_t column = 0;       // where its outputs begin
+    std::vector<float> bias;  // empty or [n]
   };
   int64_t input_size_ = 0;
   int64_t output_size_ = 0;

@@ -12,8 +12,13 @@ Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, in
     return error(ErrorCode::corrupt_data, "{}: tensor {} has shape [{}], expected [{}]",
                  checkpoint.path().string(), name, fmt::join(stored.shape, ", "), size);
   }
-  std::vector<float> values(static_cast<size_t>(size));
-  dequantize(stored.type, stored.data.data(), size, values.data());
+  std::vector<float> in_file(static_cast<size_t>(size));
+  dequantize(stored.type, stored.data.data(), size, in_file.data());
+  std::vector<float> values(in_file.size());
+  for (int64_t i = 0; i < size; ++i) {
+    values[static_cast<size_t>(i)] =
+        in_file[static_cast<size_t>(stored.row_order.stored_row(i, size))];
+  }
   if (on_progress) on_progress(static_cast<int64_t>(stored.data.size()));
   return values;
 }

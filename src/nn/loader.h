@@ -15,8 +15,8 @@ namespace tw {
 
 struct WeightLoader {
   const Checkpoint& checkpoint;
-  ThreadTeam& team;              // packs in parallel
-  CpuFeatures features;          // chooses the kernels
+  ThreadTeam& team;      // packs in parallel
+  CpuFeatures features;  // chooses the kernels
   kernels::ActivationPrecision precision = kernels::ActivationPrecision::bf16;
   std::function<void(int64_t bytes)> on_progress;  // stored bytes that were packed; may be empty
 

@@ -28,8 +28,7 @@ void Plan::run(const Batch& batch, ThreadTeam& team) const {
   });
 }
 
-void Plan::run_timed(const Batch& batch, ThreadTeam& team,
-                     std::vector<StepTiming>& timings) const {
+void Plan::run_timed(const Batch& batch, ThreadTeam& team, std::vector<StepTiming>& timings) const {
   team.run([&](const TeamMember& member) {
     const StepContext context{batch, member, arena_.data()};
     for (const Entry& entry : entries_) {
@@ -72,7 +71,9 @@ ValueId PlanRecorder::add_scratch(size_t bytes) {
   return {static_cast<int32_t>(states_.size()) - 1};
 }
 
-ValueId PlanRecorder::add_external() { return add_scratch(0); }
+ValueId PlanRecorder::add_external() {
+  return add_scratch(0);
+}
 
 bool PlanRecorder::needs_barrier(std::initializer_list<Access> reads,
                                  std::initializer_list<Access> writes) const {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/json.h"
@@ -20,6 +21,21 @@
 
 namespace tw {
 
+// The order of a matrix's rows (or a bias's elements) in the file. GGUF stores the query and key
+// projections of the Llama family with the two halves of each head interleaved, for a rotation of
+// neighbouring pairs; Hugging Face, and this engine, rotate halves.
+struct RowOrder {
+  int64_t interleaved_heads = 0;  // 0: as Hugging Face has them
+
+  // Where row `row` (of `num_rows`, in Hugging Face's order) lies in the file.
+  int64_t stored_row(int64_t row, int64_t num_rows) const {
+    if (interleaved_heads == 0) return row;
+    const int64_t head_dim = num_rows / interleaved_heads;
+    const int64_t within = row % head_dim;
+    return row - within + 2 * (within % (head_dim / 2)) + within / (head_dim / 2);
+  }
+};
+
 // A tensor as it lies in the mapped file. Shape is outermost first ([N, K] for a linear layer's
 // weight). `data` is bounds-checked: its size is what type and shape demand.
 struct StoredTensor {
@@ -27,6 +43,7 @@ struct StoredTensor {
   StorageType type = StorageType::f32;
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
+  RowOrder row_order = {};
 };
 
 // Where a tokenizer comes from: one of the two is set.
@@ -58,8 +75,17 @@ class Checkpoint {
   virtual std::optional<std::string> chat_template() const = 0;
   virtual Expected<TokenizerSource> tokenizer_source() const = 0;
 
-  // Tells the system that the tensor's pages can leave memory (it was packed).
+  // Tells the system that the tensor's pages can leave memory (it was packed). `tensor` is one of
+  // tensors().
   virtual void release(const StoredTensor& tensor) const = 0;
+
+ protected:
+  // Fills the index that find() uses; for the containers, once tensors() is final. Two tensors of
+  // one name are corrupt_data.
+  Status index_tensors();
+
+ private:
+  std::unordered_map<std::string_view, const StoredTensor*> index_;
 };
 
 }  // namespace tw

@@ -9,12 +9,29 @@
 namespace tw {
 
 enum class StorageType : uint8_t {
-  f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, i8, i16, i32, i64, f64, u8, boolean,
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k,
+  i8,
+  i16,
+  i32,
+  i64,
+  f64,
+  u8,
+  boolean,
 };
 
 struct StorageTypeTraits {
-  const char* name;     // as GGUF tools print it: "Q4_0", "BF16"
-  int block_elements;   // 1 for plain types
+  const char* name;    // as GGUF tools print it: "Q4_0", "BF16"
+  int block_elements;  // 1 for plain types
   int block_bytes;
 };
 
@@ -22,5 +39,17 @@ const StorageTypeTraits& traits(StorageType type);
 
 // The scalar reference decoder: `count` elements (whole blocks) from `data` to float.
 void dequantize(StorageType type, const std::byte* data, int64_t count, float* out);
+
+// Pieces of the K types' blocks that packing needs undecoded.
+
+// 6-bit multipliers of group 0..7 of a Q4_K or Q5_K block; `packed` is its 12 bytes of scales.
+struct KGroupScale {
+  int scale;
+  int minimum;
+};
+KGroupScale k_group_scale(const std::byte* packed, int group);
+
+// Quant (0..63) of element 0..255 of a Q6_K block.
+int q6_k_quant(const std::byte* block, int index);
 
 }  // namespace tw

@@ -1,0 +1,212 @@
+#include "nn/attention.h"
+
+#include <cmath>
+
+#include "core/check.h"
+
+namespace tw {
+
+using kernels::AttentionArguments;
+using kernels::AttentionBatch;
+
+struct AttentionRecorder::WorkList {
+  kernels::AttentionShape shape;
+  std::unique_ptr<std::byte[]> memory;
+  kernels::AttentionPlan plan;
+  ValueId value;  // orders its readers after its writer
+};
+
+namespace {
+
+AttentionBatch attention_batch(const Batch& batch) {
+  return {batch.positions, batch.seq_starts, batch.page_tables, batch.page_table_starts};
+}
+
+// Fills a work list for the batch; member 0 does it alone.
+template <typename WorkList>
+class DivideStep final : public Step {
+ public:
+  explicit DivideStep(std::shared_ptr<WorkList> list) : list_(std::move(list)) {}
+
+  std::string_view name() const override { return "divide_attention"; }
+
+  void run(const StepContext& context) const override {
+    if (context.member.rank() != 0) return;
+    kernels::build_attention_plan(list_->shape, attention_batch(context.batch), list_->plan);
+  }
+
+ private:
+  std::shared_ptr<WorkList> list_;
+};
+
+class RopeStoreStep final : public Step {
+ public:
+  RopeStoreStep(const kernels::RopeKernels& kernels, const kernels::RopeStoreArguments& arguments,
+                size_t qkv)
+      : kernels_(kernels), arguments_(arguments), qkv_(qkv) {}
+
+  std::string_view name() const override { return "rope_and_store_kv"; }
+
+  void run(const StepContext& context) const override {
+    kernels::RopeStoreArguments arguments = arguments_;
+    const int64_t rows = context.batch.num_tokens();
+    const int64_t head_dim = arguments.layout.head_dim;
+    const int64_t q_columns = arguments.num_heads * head_dim;
+    const int64_t kv_columns = arguments.layout.num_kv_heads * head_dim;
+    const int64_t stride = q_columns + 2 * kv_columns;
+    auto* qkv = reinterpret_cast<float*>(context.arena + qkv_);
+    arguments.q = {qkv, rows, q_columns, stride};
+    arguments.k = {qkv + q_columns, rows, kv_columns, stride};
+    arguments.v = {qkv + q_columns + kv_columns, rows, kv_columns, stride};
+    arguments.positions = context.batch.positions.data();
+    arguments.kv_slots = context.batch.kv_slots.data();
+    kernels_.rope_and_store_kv(arguments, context.member.share(rows));
+  }
+
+ private:
+  const kernels::RopeKernels& kernels_;
+  kernels::RopeStoreArguments arguments_;
+  size_t qkv_;
+};
+
+// The two halves of attention: items of the work list, then, after a barrier, the merging of
+// contexts that were split over threads.
+template <typename WorkList>
+class AttentionStep : public Step {
+ public:
+  AttentionStep(const kernels::AttentionKernels& kernels, std::shared_ptr<WorkList> list,
+                const AttentionArguments& arguments, size_t qkv, size_t output, size_t partials)
+      : kernels_(kernels),
+        list_(std::move(list)),
+        arguments_(arguments),
+        qkv_(qkv),
+        output_(output),
+        partials_(partials) {}
+
+ protected:
+  AttentionArguments bind(const StepContext& context) const {
+    AttentionArguments arguments = arguments_;
+    const kernels::KvLayout& layout = arguments.shape.layout;
+    const int64_t rows = context.batch.num_tokens();
+    const int64_t columns = int64_t{arguments.shape.num_heads} * layout.head_dim;
+    const int64_t stride = columns + 2 * int64_t{layout.num_kv_heads} * layout.head_dim;
+    arguments.batch = attention_batch(context.batch);
+    arguments.plan = &list_->plan;
+    arguments.q = {reinterpret_cast<const float*>(context.arena + qkv_), rows, columns, stride};
+    arguments.out = dense_matrix(reinterpret_cast<float*>(context.arena + output_), rows, columns);
+    arguments.partials = reinterpret_cast<float*>(context.arena + partials_);
+    return arguments;
+  }
+
+  const kernels::AttentionKernels& kernels_;
+  std::shared_ptr<WorkList> list_;
+
+ private:
+  AttentionArguments arguments_;
+  size_t qkv_;
+  size_t output_;
+  size_t partials_;
+};
+
+template <typename WorkList>
+class AttendStep final : public AttentionStep<WorkList> {
+ public:
+  using AttentionStep<WorkList>::AttentionStep;
+  std::string_view name() const override { return "attention"; }
+
+  void run(const StepContext& context) const override {
+    this->kernels_.attend(this->bind(context), this->list_->plan.items_of(context.member.rank()));
+  }
+
+  StepCost cost(const Batch& batch) const override {
+    const kernels::AttentionShape& shape = this->list_->shape;
+    int64_t cached = 0, scores = 0;
+    for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
+      const auto s = static_cast<size_t>(seq);
+      const int64_t tokens = batch.seq_starts[s + 1] - batch.seq_starts[s];
+      const int64_t context = batch.context_lens[s];
+      cached += context;
+      scores += tokens * context - tokens * (tokens - 1) / 2;
+    }
+    return {cached * shape.layout.bytes_per_token(),
+            4 * scores * shape.num_heads * shape.layout.head_dim};
+  }
+};
+
+template <typename WorkList>
+class MergeStep final : public AttentionStep<WorkList> {
+ public:
+  using AttentionStep<WorkList>::AttentionStep;
+  std::string_view name() const override { return "merge_attention"; }
+
+  void run(const StepContext& context) const override {
+    if (this->list_->plan.num_merges == 0) return;
+    this->kernels_.merge(this->bind(context), context.member.share(context.batch.num_tokens()));
+  }
+};
+
+}  // namespace
+
+AttentionRecorder::AttentionRecorder(PlanRecorder& recorder, const CpuFeatures& features,
+                                     int32_t num_heads, const kernels::RopeTable& rope,
+                                     const KvCache& cache, const kernels::AttentionLimits& limits)
+    : recorder_(recorder),
+      rope_kernels_(kernels::select_rope(features)),
+      attention_kernels_(kernels::select_attention(features)),
+      rope_(rope),
+      cache_(cache),
+      limits_(limits),
+      pages_(recorder.add_external()) {
+  shape_.num_heads = num_heads;
+  shape_.layout = cache.layout();
+  shape_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.layout.head_dim));
+  partials_ = recorder.add_scratch(kernels::attention_partials_size(shape_, limits));
+}
+
+std::shared_ptr<AttentionRecorder::WorkList> AttentionRecorder::work_list(int32_t sliding_window) {
+  for (const auto& list : work_lists_) {
+    if (list->shape.sliding_window == sliding_window) return list;
+  }
+  auto list = std::make_shared<WorkList>();
+  list->shape = shape_;
+  list->shape.sliding_window = sliding_window;
+  list->memory = std::make_unique<std::byte[]>(kernels::attention_plan_size(list->shape, limits_));
+  list->plan = kernels::layout_attention_plan(list->shape, limits_, list->memory.get());
+  list->value = recorder_.add_external();
+  recorder_.add(std::make_unique<DivideStep<WorkList>>(list), {}, {{list->value, Split::other}});
+  work_lists_.push_back(list);
+  return list;
+}
+
+void AttentionRecorder::record(int64_t layer, ValueId qkv, ValueId output, int32_t sliding_window) {
+  const kernels::KvLayout& layout = shape_.layout;
+  const int64_t heads = shape_.num_heads + 2 * int64_t{layout.num_kv_heads};
+  TW_CHECK(recorder_.columns(qkv) == heads * layout.head_dim);
+  TW_CHECK(recorder_.columns(output) == int64_t{shape_.num_heads} * layout.head_dim);
+  const auto list = work_list(sliding_window);
+
+  kernels::RopeStoreArguments rope;
+  rope.rope = rope_.view();
+  rope.layout = layout;
+  rope.num_heads = shape_.num_heads;
+  rope.keys = cache_.keys(layer);
+  rope.values = cache_.values(layer);
+  recorder_.add(std::make_unique<RopeStoreStep>(rope_kernels_, rope, recorder_.offset(qkv)), {},
+                {{qkv, Split::rows}, {pages_, Split::rows}});
+
+  AttentionArguments arguments;
+  arguments.shape = list->shape;
+  arguments.keys = cache_.keys(layer);
+  arguments.values = cache_.values(layer);
+  const size_t q = recorder_.offset(qkv), out = recorder_.offset(output);
+  const size_t partials = recorder_.offset(partials_);
+  recorder_.add(
+      std::make_unique<AttendStep<WorkList>>(attention_kernels_, list, arguments, q, out, partials),
+      {{list->value, Split::other}, {qkv, Split::other}, {pages_, Split::other}},
+      {{output, Split::other}, {partials_, Split::other}});
+  recorder_.add(
+      std::make_unique<MergeStep<WorkList>>(attention_kernels_, list, arguments, q, out, partials),
+      {{partials_, Split::other}}, {{output, Split::rows}});
+}
+
+}  // namespace tw

@@ -1,0 +1,170 @@
+#include "nn/layers.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace tw {
+namespace {
+
+template <typename T>
+Matrix<T> rows_at(const StepContext& context, size_t offset, int64_t rows, int64_t columns) {
+  return dense_matrix(reinterpret_cast<T*>(context.arena + offset), rows, columns);
+}
+
+class EmbeddingStep final : public Step {
+ public:
+  EmbeddingStep(const kernels::EmbeddingKernels& kernels, const kernels::PackedWeight& table,
+                size_t output)
+      : kernels_(kernels), table_(table), output_(output) {}
+
+  std::string_view name() const override { return "embedding"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t rows = context.batch.num_tokens();
+    kernels::EmbeddingArguments arguments;
+    arguments.token_ids = context.batch.token_ids.data();
+    arguments.out = rows_at<float>(context, output_, rows, table_.k());
+    kernels_.packed(arguments, table_, context.member.share(rows));
+  }
+
+ private:
+  const kernels::EmbeddingKernels& kernels_;
+  const kernels::PackedWeight& table_;
+  size_t output_;
+};
+
+class RmsNormStep final : public Step {
+ public:
+  struct Operands {
+    size_t input = 0, output = 0;
+    RowKind rows = RowKind::tokens;
+    int64_t columns = 0;
+    const float* weight = nullptr;
+    float epsilon = 0;
+  };
+
+  RmsNormStep(const kernels::NormKernels& kernels, const Operands& operands)
+      : kernels_(kernels), operands_(operands) {}
+
+  std::string_view name() const override { return "rms_norm"; }
+
+  void run(const StepContext& context) const override {
+    const Operands& o = operands_;
+    const int64_t rows = num_rows(o.rows, context.batch);
+    kernels::RmsNormArguments arguments;
+    arguments.x = rows_at<const float>(context, o.input, rows, o.columns);
+    arguments.out = rows_at<float>(context, o.output, rows, o.columns);
+    arguments.weight = o.weight;
+    arguments.epsilon = o.epsilon;
+    kernels_.rms_norm(arguments, context.member.share(rows));
+  }
+
+ private:
+  const kernels::NormKernels& kernels_;
+  Operands operands_;
+};
+
+class GatedActivationStep final : public Step {
+ public:
+  GatedActivationStep(const kernels::ActivationKernels& kernels, kernels::Activation activation,
+                      size_t input, size_t output, int64_t columns)
+      : kernels_(kernels),
+        activation_(activation),
+        input_(input),
+        output_(output),
+        columns_(columns) {}
+
+  std::string_view name() const override { return "gated_activation"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t rows = context.batch.num_tokens();
+    const auto* gate_up = reinterpret_cast<const float*>(context.arena + input_);
+    kernels::GatedActivationArguments arguments;
+    arguments.activation = activation_;
+    arguments.gate = {gate_up, rows, columns_, 2 * columns_};
+    arguments.up = {gate_up + columns_, rows, columns_, 2 * columns_};
+    arguments.out = rows_at<float>(context, output_, rows, columns_);
+    kernels_.gated(arguments, context.member.share(rows));
+  }
+
+ private:
+  const kernels::ActivationKernels& kernels_;
+  kernels::Activation activation_;
+  size_t input_;
+  size_t output_;
+  int64_t columns_;
+};
+
+class GatherStep final : public Step {
+ public:
+  GatherStep(size_t input, size_t output, int64_t columns)
+      : input_(input), output_(output), columns_(columns) {}
+
+  std::string_view name() const override { return "gather"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t rows = context.batch.num_logits();
+    const auto from = rows_at<const float>(context, input_, context.batch.num_tokens(), columns_);
+    const auto to = rows_at<float>(context, output_, rows, columns_);
+    const Range share = context.member.share(rows);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+      const int32_t token = context.batch.logit_tokens[static_cast<size_t>(row)];
+      std::copy_n(from.row(token), columns_, to.row(row));
+    }
+  }
+
+ private:
+  size_t input_;
+  size_t output_;
+  int64_t columns_;
+};
+
+}  // namespace
+
+LayerKernels LayerKernels::select(const CpuFeatures& features) {
+  return {kernels::select_norm(features), kernels::select_activation(features),
+          kernels::select_embedding(features)};
+}
+
+void record_embedding(PlanRecorder& recorder, const LayerKernels& kernels,
+                      const kernels::PackedWeight& table, ValueId output) {
+  TW_CHECK(recorder.columns(output) == table.k());
+  recorder.add(std::make_unique<EmbeddingStep>(kernels.embedding, table, recorder.offset(output)),
+               {}, {{output, Split::rows}});
+}
+
+void record_rms_norm(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,
+                     std::span<const float> weight, float epsilon, ValueId output) {
+  RmsNormStep::Operands operands;
+  operands.input = recorder.offset(input);
+  operands.output = recorder.offset(output);
+  operands.rows = recorder.rows(input);
+  operands.columns = recorder.columns(input);
+  operands.weight = weight.data();
+  operands.epsilon = epsilon;
+  TW_CHECK(static_cast<int64_t>(weight.size()) == operands.columns);
+  TW_CHECK(recorder.columns(output) == operands.columns);
+  recorder.add(std::make_unique<RmsNormStep>(kernels.norm, operands), {{input, Split::rows}},
+               {{output, Split::rows}});
+}
+
+void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels,
+                             kernels::Activation activation, ValueId gate_up, ValueId output) {
+  const int64_t columns = recorder.columns(output);
+  TW_CHECK(recorder.columns(gate_up) == 2 * columns);
+  recorder.add(std::make_unique<GatedActivationStep>(kernels.activation, activation,
+                                                     recorder.offset(gate_up),
+                                                     recorder.offset(output), columns),
+               {{gate_up, Split::rows}}, {{output, Split::rows}});
+}
+
+void record_gather_logit_rows(PlanRecorder& recorder, ValueId input, ValueId output) {
+  const int64_t columns = recorder.columns(input);
+  TW_CHECK(recorder.columns(output) == columns);
+  recorder.add(
+      std::make_unique<GatherStep>(recorder.offset(input), recorder.offset(output), columns),
+      {{input, Split::other}}, {{output, Split::rows}});
+}
+
+}  // namespace tw

@@ -1,0 +1,38 @@
+// The layers that are no matrix product and no attention, recorded as steps of a plan.
+#pragma once
+
+#include <span>
+
+#include "core/cpu.h"
+#include "kernels/activation/activation.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/norm/norm.h"
+#include "nn/plan.h"
+
+namespace tw {
+
+// The kernels of one machine for these layers.
+struct LayerKernels {
+  const kernels::NormKernels& norm;
+  const kernels::ActivationKernels& activation;
+  const kernels::EmbeddingKernels& embedding;
+
+  static LayerKernels select(const CpuFeatures& features);
+};
+
+// output[token] = table[token_id]; `table` must outlive the plan.
+void record_embedding(PlanRecorder& recorder, const LayerKernels& kernels,
+                      const kernels::PackedWeight& table, ValueId output);
+
+// output = RMSNorm(input) * weight; `weight` must outlive the plan.
+void record_rms_norm(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,
+                     std::span<const float> weight, float epsilon, ValueId output);
+
+// output = f(gate) * up, where gate and up are the halves of gate_up's columns.
+void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels,
+                             kernels::Activation activation, ValueId gate_up, ValueId output);
+
+// output[i] = input[batch.logit_tokens[i]]: from rows per token to rows per wanted logits.
+void record_gather_logit_rows(PlanRecorder& recorder, ValueId input, ValueId output);
+
+}  // namespace tw

@@ -1,0 +1,13 @@
+// Hugging Face's names for GGUF's tensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tw {
+
+// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". Names without a counterpart
+// stay as they are.
+std::string hugging_face_name(std::string_view gguf_name);
+
+}  // namespace tw

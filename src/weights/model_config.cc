@@ -1,0 +1,215 @@
+#include "weights/model_config.h"
+
+#include <cmath>
+
+namespace tw {
+namespace {
+
+constexpr int64_t kLarge = int64_t{1} << 31;
+
+// Reads fields of one JSON object; the first problem is kept and later reads do nothing.
+class FieldReader {
+ public:
+  FieldReader(const Json& object, std::string source)
+      : object_(object), source_(std::move(source)) {}
+
+  const Status& status() const { return status_; }
+
+  const Json* find(const char* field) const {
+    const auto found = object_.find(field);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  // An integer in [lowest, highest]; without a value, `fallback`, or an error if there is none.
+  int64_t integer(const char* field, int64_t lowest, int64_t highest,
+                  std::optional<int64_t> fallback = std::nullopt) {
+    const Json* value = find(field);
+    if (value == nullptr && fallback) return *fallback;
+    const bool fits = value != nullptr && value->is_number_integer() &&
+                      !(value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX) &&
+                      value->get<int64_t>() >= lowest && value->get<int64_t>() <= highest;
+    if (!fits) return fail(field, value, fmt::format("an integer from {} to {}", lowest, highest));
+    return value->get<int64_t>();
+  }
+
+  double number(const char* field, double lowest, double highest,
+                std::optional<double> fallback = std::nullopt) {
+    const Json* value = find(field);
+    if (value == nullptr && fallback) return *fallback;
+    const bool fits = value != nullptr && value->is_number() && value->get<double>() >= lowest &&
+                      value->get<double>() <= highest;
+    if (!fits) return fail(field, value, fmt::format("a number from {} to {}", lowest, highest));
+    return value->get<double>();
+  }
+
+  std::optional<double> optional_number(const char* field, double lowest, double highest) {
+    if (find(field) == nullptr) return std::nullopt;
+    return number(field, lowest, highest);
+  }
+
+  bool boolean(const char* field, bool fallback) {
+    const Json* value = find(field);
+    if (value == nullptr) return fallback;
+    if (!value->is_boolean()) return fail(field, value, "true or false") != 0;
+    return value->get<bool>();
+  }
+
+  std::string string(const char* field, std::string fallback) {
+    const Json* value = find(field);
+    if (value == nullptr) return fallback;
+    if (!value->is_string()) {
+      fail(field, value, "a string");
+      return fallback;
+    }
+    return value->get<std::string>();
+  }
+
+  // Notes a problem with a field; returns 1, a value that breaks no arithmetic after it.
+  int fail(const char* field, const Json* value, const std::string& expected) {
+    if (status_) {
+      status_ = value == nullptr
+                    ? error(ErrorCode::corrupt_data, "{}: field {} is missing; expected {}",
+                            source_, field, expected)
+                    : error(ErrorCode::corrupt_data, "{}: field {} is {}; expected {}", source_,
+                            field, dump_json(*value).substr(0, 80), expected);
+    }
+    return 1;
+  }
+
+ private:
+  const Json& object_;
+  std::string source_;
+  Status status_;
+};
+
+Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
+  FieldReader top(config, source);
+  const Json* nested = top.find("rope_parameters");
+  if (nested == nullptr) nested = top.find("rope_scaling");
+  static const Json kNone = Json::object();
+  if (nested != nullptr && !nested->is_object()) {
+    top.fail("rope_scaling", nested, "an object or null");
+    return tl::unexpected(top.status().error());
+  }
+  FieldReader fields(nested == nullptr ? kNone : *nested, source + ": rope parameters");
+
+  RopeConfig rope;
+  rope.rope_theta =
+      fields.number("rope_theta", 1, 1e12, top.number("rope_theta", 1, 1e12, 10000.0));
+  rope.partial_rotary_factor =
+      fields.number("partial_rotary_factor", 0, 1, top.number("partial_rotary_factor", 0, 1, 1.0));
+  rope.rope_type = fields.string("rope_type", fields.string("type", "default"));
+  // An older spelling.
+  if (rope.rope_type == "su") rope.rope_type = "longrope";
+  bool known = false;
+  for (const char* type : {"default", "linear", "dynamic", "yarn", "llama3"}) {
+    known = known || rope.rope_type == type;
+  }
+  if (!known) {
+    return error(ErrorCode::unsupported,
+                 "{}: rope type {} is not supported; known are default, linear, dynamic, yarn and "
+                 "llama3",
+                 source, rope.rope_type);
+  }
+  rope.factor = fields.number("factor", 1e-3, 1e6,
+                              rope.rope_type == "default" ? std::optional(1.0) : std::nullopt);
+  if (fields.find("original_max_position_embeddings") != nullptr) {
+    rope.original_max_position_embeddings =
+        fields.integer("original_max_position_embeddings", 1, kLarge);
+  }
+  rope.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6, 1.0);
+  rope.high_freq_factor = fields.number("high_freq_factor", 1e-3, 1e6, 4.0);
+  rope.beta_fast = fields.number("beta_fast", 1e-3, 1e6, 32.0);
+  rope.beta_slow = fields.number("beta_slow", 1e-3, 1e6, 1.0);
+  rope.attention_factor = fields.optional_number("attention_factor", 1e-6, 1e6);
+  rope.mscale = fields.optional_number("mscale", 0, 1e6);
+  rope.mscale_all_dim = fields.optional_number("mscale_all_dim", 0, 1e6);
+  rope.truncate = fields.boolean("truncate", true);
+  if (!top.status()) return tl::unexpected(top.status().error());
+  if (!fields.status()) return tl::unexpected(fields.status().error());
+  return rope;
+}
+
+std::vector<int32_t> token_ids(FieldReader& fields, const char* field) {
+  std::vector<int32_t> ids;
+  const Json* value = fields.find(field);
+  if (value == nullptr) return ids;
+  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= kLarge) {
+      fields.fail(field, value, "a token id or a list of them");
+      return {};
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+Status check_quantization(const FieldReader& fields, const std::string& source) {
+  const Json* quantization = fields.find("quantization_config");
+  if (quantization == nullptr) return {};
+  const std::string method = quantization->is_object() && quantization->contains("quant_method")
+                                 ? dump_json((*quantization)["quant_method"])
+                                 : "without a quant_method";
+  return error(ErrorCode::unsupported,
+               "{}: quantization_config {} is not supported; use an unquantized checkpoint "
+               "(bf16, f16, f32) or a GGUF file",
+               source, method);
+}
+
+}  // namespace
+
+std::vector<std::string> ModelConfig::architectures_of(const Json& config) {
+  std::vector<std::string> names;
+  const auto found = config.find("architectures");
+  if (found == config.end() || !found->is_array()) return names;
+  for (const Json& name : *found) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& source) {
+  FieldReader fields(json, source);
+  ModelConfig config;
+  config.architectures = architectures_of(json);
+  config.model_type = fields.string("model_type", "");
+  config.hidden_size = fields.integer("hidden_size", 1, 1 << 20);
+  config.intermediate_size = fields.integer("intermediate_size", 1, 1 << 24);
+  config.num_hidden_layers = fields.integer("num_hidden_layers", 1, 4096);
+  config.num_attention_heads =
+      static_cast<int32_t>(fields.integer("num_attention_heads", 1, 1 << 16));
+  config.num_key_value_heads = static_cast<int32_t>(
+      fields.integer("num_key_value_heads", 1, 1 << 16, config.num_attention_heads));
+  config.vocab_size = fields.integer("vocab_size", 1, 1 << 24);
+  config.max_position_embeddings = fields.integer("max_position_embeddings", 1, 1 << 28, 2048);
+  config.rms_norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
+  config.hidden_act = fields.string("hidden_act", "silu");
+  config.attention_bias = fields.boolean("attention_bias", false);
+  config.mlp_bias = fields.boolean("mlp_bias", false);
+  config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  config.sliding_window = static_cast<int32_t>(fields.integer("sliding_window", 1, 1 << 28, 0));
+  config.eos_token_ids = token_ids(fields, "eos_token_id");
+  if (fields.find("head_dim") != nullptr) {
+    config.head_dim = static_cast<int32_t>(fields.integer("head_dim", 1, 1 << 16));
+  } else if (config.hidden_size % config.num_attention_heads == 0) {
+    config.head_dim = static_cast<int32_t>(config.hidden_size / config.num_attention_heads);
+  } else if (fields.status()) {
+    return error(ErrorCode::corrupt_data,
+                 "{}: hidden_size {} is no multiple of num_attention_heads {} and there is no "
+                 "head_dim",
+                 source, config.hidden_size, config.num_attention_heads);
+  }
+  if (!fields.status()) return tl::unexpected(fields.status().error());
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    return error(ErrorCode::corrupt_data,
+                 "{}: num_attention_heads {} is no multiple of num_key_value_heads {}", source,
+                 config.num_attention_heads, config.num_key_value_heads);
+  }
+  if (Status status = check_quantization(fields, source); !status) return forward_error(status);
+  auto rope = parse_rope(json, source);
+  if (!rope) return forward_error(rope);
+  config.rope = std::move(*rope);
+  return config;
+}
+
+}  // namespace tw

@@ -16,16 +16,16 @@
 namespace tw {
 
 struct EngineConfig {
-  int32_t page_size = 16;                // tokens per KV page
-  int64_t max_total_tokens = 0;          // KV tokens; 0: from memory
-  int64_t context_length = 0;            // longest prompt plus output; 0: the model's own
-  double mem_fraction_static = 0.85;     // of usable memory, for weights and KV together
-  int32_t chunked_prefill_size = 512;    // prompt tokens per step
-  int32_t max_running_requests = 64;     // sequences per step
-  int32_t max_queued_requests = 1024;    // beyond it, submit() answers resource_exhausted
+  int32_t page_size = 16;              // tokens per KV page
+  int64_t max_total_tokens = 0;        // KV tokens; 0: from memory
+  int64_t context_length = 0;          // longest prompt plus output; 0: the model's own
+  double mem_fraction_static = 0.85;   // of usable memory, for weights and KV together
+  int32_t chunked_prefill_size = 512;  // prompt tokens per step
+  int32_t max_running_requests = 64;   // sequences per step
+  int32_t max_queued_requests = 1024;  // beyond it, submit() answers resource_exhausted
   bool disable_radix_cache = false;
   std::vector<TokenId> eos_token_ids;
-  uint64_t random_seed = 0;              // for requests without a seed of their own
+  uint64_t random_seed = 0;  // for requests without a seed of their own
 };
 
 // Counters since the start and gauges of now; a consistent copy.
@@ -41,8 +41,8 @@ struct EngineStats {
   int32_t num_running = 0;
   int32_t num_queued = 0;
   int64_t kv_tokens_capacity = 0;
-  int64_t kv_tokens_used = 0;      // by running requests and the prefix cache
-  int64_t kv_tokens_evictable = 0; // of those, held by the prefix cache alone
+  int64_t kv_tokens_used = 0;       // by running requests and the prefix cache
+  int64_t kv_tokens_evictable = 0;  // of those, held by the prefix cache alone
   double last_step_seconds = 0;
   // Seconds since the engine thread last finished a step or found nothing to do: the watchdog.
   double seconds_since_progress = 0;

@@ -17,10 +17,10 @@ using TokenId = int32_t;
 
 // Names and meanings are those of SGLang's sampling_params and OpenAI's request fields.
 struct SamplingParams {
-  float temperature = 1.0f;  // 0 means greedy
-  float top_p = 1.0f;        // (0, 1]
-  int32_t top_k = -1;        // -1: all
-  float min_p = 0.0f;        // [0, 1]
+  float temperature = 1.0f;         // 0 means greedy
+  float top_p = 1.0f;               // (0, 1]
+  int32_t top_k = -1;               // -1: all
+  float min_p = 0.0f;               // [0, 1]
   float repetition_penalty = 1.0f;  // (0, 2]
   float frequency_penalty = 0.0f;   // [-2, 2]
   float presence_penalty = 0.0f;    // [-2, 2]
@@ -55,13 +55,13 @@ const char* to_string(FinishReason reason);
 // What a request's sink receives, in order, from the engine thread. It must return quickly.
 struct EngineOutput {
   uint64_t request_id = 0;
-  std::vector<TokenEvent> tokens;   // usually one
+  std::vector<TokenEvent> tokens;  // usually one
   FinishReason finish_reason = FinishReason::none;
   std::optional<TokenId> matched_stop_token;  // with finish_reason stop
   std::optional<Error> error;                 // with finish_reason error
   int32_t num_prompt_tokens = 0;
-  int32_t num_cached_tokens = 0;    // of the prompt, found in the prefix cache
-  int32_t num_output_tokens = 0;    // so far
+  int32_t num_cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int32_t num_output_tokens = 0;  // so far
   // With the first output, when prompt logprobs were asked for: entry i is the logprob of prompt
   // token i given those before it (entry 0 has no value and is 0).
   std::vector<TokenEvent> prompt_logprobs;

@@ -1,0 +1,429 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <variant>
+
+#include "core/check.h"
+#include "engine/kv_budget.h"
+#include "engine/scheduler.h"
+
+namespace tw {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// Messages from other threads to the engine thread.
+struct Submit {
+  std::unique_ptr<Sequence> sequence;
+};
+struct Abort {
+  uint64_t request_id;
+};
+struct AbortAll {};
+struct Flush {
+  std::promise<bool> done;
+};
+using Message = std::variant<Submit, Abort, AbortAll, Flush>;
+
+// Bounded by the limits that submit() keeps: a message is a request or concerns one.
+class Inbox {
+ public:
+  // False when closed; the message is then dropped.
+  bool push(Message message) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      messages_.push_back(std::move(message));
+    }
+    arrived_.notify_one();
+    return true;
+  }
+
+  // Swaps the messages out; with `wait`, blocks until there are some or the inbox is closed.
+  // False once closed.
+  bool take(std::vector<Message>& out, bool wait) {
+    out.clear();
+    std::unique_lock lock(mutex_);
+    if (wait) arrived_.wait(lock, [this] { return closed_ || !messages_.empty(); });
+    out.swap(messages_);
+    return !closed_;
+  }
+
+  void close() {
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    arrived_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Message> messages_;
+  bool closed_ = false;
+};
+
+class ThreadedEngine final : public Engine {
+ public:
+  ThreadedEngine(std::unique_ptr<Model> model, const EngineConfig& config,
+                 const SchedulerConfig& scheduler_config, int64_t context_length,
+                 const CpuFeatures& features)
+      : config_(config),
+        model_(std::move(model)),
+        limits_(model_->limits()),
+        max_sequence_tokens_(std::min(
+            context_length, int64_t{scheduler_config.num_pages} * scheduler_config.page_size)),
+        scheduler_(scheduler_config),
+        sampler_(features, limits_.vocab_size) {
+    limits_.max_position_embeddings = context_length;
+    stats_.kv_tokens_capacity = scheduler_.capacity_tokens();
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~ThreadedEngine() override { shutdown(); }
+
+  Expected<uint64_t> submit(Request request) override;
+
+  void abort(uint64_t request_id) override { inbox_.push(Abort{request_id}); }
+  void abort_all() override { inbox_.push(AbortAll{}); }
+
+  bool flush_cache() override {
+    Flush flush;
+    std::future<bool> done = flush.done.get_future();
+    return inbox_.push(std::move(flush)) && done.get();
+  }
+
+  EngineStats stats() const override {
+    std::lock_guard lock(stats_mutex_);
+    EngineStats copy = stats_;
+    copy.num_queued = std::max(0, unfinished_.load() - copy.num_running);
+    copy.seconds_since_progress = idle_ ? 0 : seconds_between(last_progress_, Clock::now());
+    return copy;
+  }
+
+  const ModelLimits& limits() const override { return limits_; }
+  const EngineConfig& config() const override { return config_; }
+
+  void shutdown() override {
+    inbox_.close();
+    std::lock_guard lock(join_mutex_);
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  Status check(const Request& request) const;
+
+  // The engine thread.
+  void run();
+  void handle(Message& message);
+  void step();
+  void process(const ScheduledSequence& entry, Matrix<const float> logits);
+  void score_prompt(const ScheduledSequence& entry, Matrix<const float> logits);
+  void sample(const ScheduledSequence& entry, std::span<const float> logits);
+  bool is_stop_token(const Request& request, TokenId token) const;
+  std::span<const TokenId> forbidden_tokens(const Sequence& sequence);
+  EngineOutput output_of(Sequence& sequence) const;
+  void end(std::unique_ptr<Sequence> sequence, EngineOutput output);
+  void end_with(std::unique_ptr<Sequence> sequence, FinishReason reason);
+  void publish(bool idle);
+
+  const EngineConfig config_;
+  const std::unique_ptr<Model> model_;
+  ModelLimits limits_;
+  const int64_t max_sequence_tokens_;
+  std::atomic<uint64_t> next_id_{1};
+  std::atomic<int32_t> unfinished_{0};
+  Inbox inbox_;
+
+  // Of the engine thread alone.
+  Scheduler scheduler_;
+  Sampler sampler_;
+  std::vector<Message> messages_;
+  std::vector<TokenId> forbidden_;
+  EngineStats counters_;
+
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;
+  Clock::time_point last_progress_ = Clock::now();
+  bool idle_ = true;
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+Status ThreadedEngine::check(const Request& request) const {
+  if (request.prompt.empty()) {
+    return error(ErrorCode::invalid_argument, "the prompt is empty; give at least one token");
+  }
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  if (length >= limits_.max_position_embeddings) {
+    return error(ErrorCode::invalid_argument,
+                 "the prompt has {} tokens; the context length is {} tokens, prompt and output "
+                 "together",
+                 length, limits_.max_position_embeddings);
+  }
+  if (length >= max_sequence_tokens_) {
+    return error(ErrorCode::invalid_argument,
+                 "the prompt has {} tokens; the KV cache holds {} (--max-total-tokens, "
+                 "--mem-fraction-static)",
+                 length, max_sequence_tokens_);
+  }
+  for (TokenId id : request.prompt) {
+    if (id < 0 || id >= limits_.vocab_size) {
+      return error(ErrorCode::invalid_argument,
+                   "the prompt holds token id {}; the vocabulary has ids 0 to {}", id,
+                   limits_.vocab_size - 1);
+    }
+  }
+  if (request.num_top_logprobs < 0 || request.num_top_logprobs > 20) {
+    return error(ErrorCode::invalid_argument, "top logprobs is {}; it must be in [0, 20]",
+                 request.num_top_logprobs);
+  }
+  return request.sampling.validate(limits_.vocab_size);
+}
+
+Expected<uint64_t> ThreadedEngine::submit(Request request) {
+  if (Status status = check(request); !status) return forward_error(status);
+  const int32_t limit = config_.max_running_requests + config_.max_queued_requests;
+  if (unfinished_.fetch_add(1) >= limit) {
+    unfinished_.fetch_sub(1);
+    return error(ErrorCode::resource_exhausted,
+                 "{} requests are running or waiting, as many as allowed; try again later", limit);
+  }
+  const uint64_t id = next_id_.fetch_add(1);
+  request.id = id;
+  auto sequence = std::make_unique<Sequence>();
+  sequence->sampler = Sampler::start(request, config_.random_seed + id);
+  sequence->tokens = request.prompt;
+  sequence->request = std::move(request);
+  if (!inbox_.push(Submit{std::move(sequence)})) {
+    unfinished_.fetch_sub(1);
+    return error(ErrorCode::unavailable, "the engine is shutting down");
+  }
+  return id;
+}
+
+void ThreadedEngine::run() {
+  for (;;) {
+    const bool idle = scheduler_.idle();
+    if (idle) publish(true);
+    const bool open = inbox_.take(messages_, idle);
+    for (Message& message : messages_) handle(message);
+    if (!open) break;
+    if (!scheduler_.idle()) step();
+  }
+  for (auto& sequence : scheduler_.remove_all()) {
+    end_with(std::move(sequence), FinishReason::abort);
+  }
+  publish(true);
+}
+
+void ThreadedEngine::handle(Message& message) {
+  if (auto* submitted = std::get_if<Submit>(&message)) {
+    ++counters_.num_requests_total;
+    scheduler_.add(std::move(submitted->sequence));
+  } else if (const auto* abort = std::get_if<Abort>(&message)) {
+    if (auto sequence = scheduler_.remove(abort->request_id)) {
+      end_with(std::move(sequence), FinishReason::abort);
+    }
+  } else if (std::holds_alternative<AbortAll>(message)) {
+    for (auto& sequence : scheduler_.remove_all()) {
+      end_with(std::move(sequence), FinishReason::abort);
+    }
+  } else if (auto* flush = std::get_if<Flush>(&message)) {
+    flush->done.set_value(scheduler_.flush_prefix_cache());
+  }
+}
+
+void ThreadedEngine::step() {
+  const auto begin = Clock::now();
+  const auto scheduled = scheduler_.schedule();
+  TW_CHECK(!scheduled.empty());
+  const Matrix<const float> logits = model_->forward(scheduler_.batch());
+  scheduler_.commit();
+  // Finishing a sequence invalidates nothing but its own entry.
+  for (const ScheduledSequence& entry : scheduled) process(entry, logits);
+  ++counters_.num_steps;
+  counters_.last_step_seconds = seconds_between(begin, Clock::now());
+  publish(false);
+}
+
+void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float> logits) {
+  Sequence& sequence = *entry.sequence;
+  if (sequence.request.return_prompt_logprob && sequence.num_output() == 0) {
+    score_prompt(entry, logits);
+  }
+  if (!entry.samples) return;
+  const float* last = logits.row(entry.first_logit + entry.num_logits - 1);
+  sample(entry, {last, static_cast<size_t>(logits.cols)});
+}
+
+void ThreadedEngine::score_prompt(const ScheduledSequence& entry, Matrix<const float> logits) {
+  Sequence& sequence = *entry.sequence;
+  const int32_t begin = sequence.num_computed - entry.num_tokens;
+  if (begin == 0) sequence.prompt_logprobs.assign(1, {sequence.tokens[0], true, 0.0f, {}});
+  for (int32_t i = 0; i < entry.num_logits; ++i) {
+    const int32_t next = begin + i + 1;
+    if (next >= sequence.num_prompt()) break;
+    const std::span<const float> row(logits.row(entry.first_logit + i),
+                                     static_cast<size_t>(logits.cols));
+    sequence.prompt_logprobs.push_back(sampler_.score(
+        row, sequence.tokens[static_cast<size_t>(next)], sequence.request.num_top_logprobs));
+  }
+}
+
+bool ThreadedEngine::is_stop_token(const Request& request, TokenId token) const {
+  const auto& stops = request.sampling.stop_token_ids;
+  if (std::ranges::find(stops, token) != stops.end()) return true;
+  return !request.sampling.ignore_eos &&
+         std::ranges::find(config_.eos_token_ids, token) != config_.eos_token_ids.end();
+}
+
+// Tokens that would end the sequence before min_new_tokens.
+std::span<const TokenId> ThreadedEngine::forbidden_tokens(const Sequence& sequence) {
+  forbidden_.clear();
+  if (sequence.num_output() >= sequence.request.sampling.min_new_tokens) return forbidden_;
+  const auto add = [this](const std::vector<TokenId>& ids) {
+    for (TokenId id : ids) {
+      if (id >= 0 && id < limits_.vocab_size) forbidden_.push_back(id);
+    }
+  };
+  add(config_.eos_token_ids);
+  add(sequence.request.sampling.stop_token_ids);
+  return forbidden_;
+}
+
+void ThreadedEngine::sample(const ScheduledSequence& entry, std::span<const float> logits) {
+  Sequence& sequence = *entry.sequence;
+  const SamplingParams& params = sequence.request.sampling;
+  if (sequence.num_output() == 0) counters_.prompt_tokens_total += sequence.num_prompt();
+  EngineOutput output = output_of(sequence);
+  if (params.max_new_tokens == 0) {
+    output.finish_reason = FinishReason::length;
+    return end(scheduler_.finish(sequence), std::move(output));
+  }
+  auto event = sampler_.sample(logits, sequence.request, sequence.sampler, sequence.num_output(),
+                               forbidden_tokens(sequence));
+  if (!event) {
+    output.finish_reason = FinishReason::error;
+    output.error = event.error();
+    return end(scheduler_.finish(sequence), std::move(output));
+  }
+  const TokenId token = event->token;
+  sequence.tokens.push_back(token);
+  ++counters_.generation_tokens_total;
+  output.tokens.push_back(std::move(*event));
+  output.num_output_tokens = sequence.num_output();
+  if (is_stop_token(sequence.request, token)) {
+    output.finish_reason = FinishReason::stop;
+    output.matched_stop_token = token;
+  } else if (sequence.num_output() >= params.max_new_tokens ||
+             sequence.num_tokens() >= max_sequence_tokens_) {
+    output.finish_reason = FinishReason::length;
+  }
+  if (output.finish_reason != FinishReason::none) {
+    return end(scheduler_.finish(sequence), std::move(output));
+  }
+  sequence.request.sink(std::move(output));
+}
+
+EngineOutput ThreadedEngine::output_of(Sequence& sequence) const {
+  EngineOutput output;
+  output.request_id = sequence.request.id;
+  output.num_prompt_tokens = sequence.num_prompt();
+  output.num_cached_tokens = sequence.num_cached;
+  output.num_output_tokens = sequence.num_output();
+  if (sequence.num_output() == 0) output.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  return output;
+}
+
+void ThreadedEngine::end(std::unique_ptr<Sequence> sequence, EngineOutput output) {
+  ++(output.finish_reason == FinishReason::abort ? counters_.num_requests_aborted
+                                                 : counters_.num_requests_finished);
+  counters_.cached_tokens_total += sequence->num_cached;
+  // Before the sink: whoever hears of the end may submit the next one at once.
+  unfinished_.fetch_sub(1);
+  sequence->request.sink(std::move(output));
+}
+
+void ThreadedEngine::end_with(std::unique_ptr<Sequence> sequence, FinishReason reason) {
+  EngineOutput output = output_of(*sequence);
+  output.finish_reason = reason;
+  end(std::move(sequence), std::move(output));
+}
+
+void ThreadedEngine::publish(bool idle) {
+  counters_.num_running = scheduler_.num_running();
+  counters_.num_preemptions = scheduler_.num_preemptions();
+  counters_.kv_tokens_capacity = scheduler_.capacity_tokens();
+  counters_.kv_tokens_used = scheduler_.used_tokens();
+  // Walks the whole tree: not at every step.
+  if (idle || counters_.num_steps % 64 == 0) {
+    counters_.kv_tokens_evictable = scheduler_.evictable_tokens();
+  }
+  std::lock_guard lock(stats_mutex_);
+  stats_ = counters_;
+  idle_ = idle;
+  last_progress_ = Clock::now();
+}
+
+Status check_config(const EngineConfig& config) {
+  const auto positive = [](const char* flag, int64_t value) -> Status {
+    if (value >= 1) return {};
+    return error(ErrorCode::invalid_argument, "{} is {}; it must be at least 1", flag, value);
+  };
+  for (const Status& status : {positive("--page-size", config.page_size),
+                               positive("--chunked-prefill-size", config.chunked_prefill_size),
+                               positive("--max-running-requests", config.max_running_requests)}) {
+    if (!status) return status;
+  }
+  if (!(config.mem_fraction_static > 0 && config.mem_fraction_static < 1)) {
+    return error(ErrorCode::invalid_argument,
+                 "--mem-fraction-static is {}; it must be between 0 and 1",
+                 config.mem_fraction_static);
+  }
+  return {};
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model,
+                                                 EngineConfig config) {
+  if (Status status = check_config(config); !status) return forward_error(status);
+  auto features = usable_cpu_features();
+  if (!features) return forward_error(features);
+  const ModelLimits& limits = model->limits();
+  int64_t context_length = limits.max_position_embeddings;
+  if (config.context_length > context_length) {
+    return error(ErrorCode::invalid_argument,
+                 "--context-length {} is beyond the model's {} positions", config.context_length,
+                 context_length);
+  }
+  if (config.context_length > 0) context_length = config.context_length;
+  auto num_pages = kv_pages(config, {detect_memory_limits(), resident_memory(),
+                                     limits.kv_bytes_per_token, context_length});
+  if (!num_pages) return forward_error(num_pages);
+  if (Status status = model->prepare(*num_pages, config.page_size,
+                                     config.chunked_prefill_size + config.max_running_requests,
+                                     config.max_running_requests);
+      !status) {
+    return forward_error(status);
+  }
+  const SchedulerConfig scheduler_config{*num_pages, config.page_size, config.chunked_prefill_size,
+                                         config.max_running_requests, !config.disable_radix_cache};
+  return std::make_unique<ThreadedEngine>(std::move(model), config, scheduler_config,
+                                          context_length, *features);
+}
+
+}  // namespace tw

@@ -1,0 +1,280 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace tw {
+
+Scheduler::Scheduler(const SchedulerConfig& config)
+    : config_(config), pool_(config.num_pages), cache_(pool_, config.page_size) {
+  const auto max_seqs = static_cast<size_t>(config.max_running_requests);
+  const auto max_tokens = max_seqs + static_cast<size_t>(config.chunked_prefill_size);
+  for (auto* per_token : {&token_ids_, &positions_, &kv_slots_, &logit_tokens_}) {
+    per_token->reserve(max_tokens);
+  }
+  for (auto* per_seq : {&seq_starts_, &context_lens_, &page_table_starts_}) {
+    per_seq->reserve(max_seqs + 1);
+  }
+  page_tables_.reserve(static_cast<size_t>(config.num_pages) + max_seqs);
+  running_.reserve(max_seqs);
+  scheduled_.reserve(max_seqs);
+  prefills_.reserve(max_seqs);
+}
+
+Scheduler::~Scheduler() {
+  remove_all();
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  waiting_.push_back(std::move(sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(uint64_t request_id) {
+  const auto is_wanted = [request_id](const std::unique_ptr<Sequence>& sequence) {
+    return sequence->request.id == request_id;
+  };
+  std::unique_ptr<Sequence> removed;
+  if (const auto found = std::ranges::find_if(running_, is_wanted); found != running_.end()) {
+    removed = std::move(*found);
+    running_.erase(found);
+    release_pages(*removed, true);
+  } else if (const auto queued = std::ranges::find_if(waiting_, is_wanted);
+             queued != waiting_.end()) {
+    removed = std::move(*queued);
+    waiting_.erase(queued);
+  }
+  return removed;
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::remove_all() {
+  std::vector<std::unique_ptr<Sequence>> removed;
+  for (auto& sequence : running_) {
+    release_pages(*sequence, false);
+    removed.push_back(std::move(sequence));
+  }
+  for (auto& sequence : waiting_) removed.push_back(std::move(sequence));
+  running_.clear();
+  waiting_.clear();
+  return removed;
+}
+
+// Evicts from the prefix cache until `count` pages are free, if that is possible.
+bool Scheduler::make_free(int32_t count) {
+  if (pool_.num_free() < count) cache_.evict(count - pool_.num_free());
+  return pool_.num_free() >= count;
+}
+
+// Pages for the first `num_tokens` tokens of the sequence.
+bool Scheduler::grow(Sequence& sequence, int32_t num_tokens) {
+  const int32_t missing = pages_for(num_tokens) - static_cast<int32_t>(sequence.pages.size());
+  if (missing <= 0) return true;
+  if (!make_free(missing)) return false;
+  for (int32_t i = 0; i < missing; ++i) sequence.pages.push_back(*pool_.allocate());
+  return true;
+}
+
+// False when it was the sequence itself that had to go.
+bool Scheduler::grow_or_preempt(Sequence& sequence, int32_t num_tokens) {
+  while (!grow(sequence, num_tokens)) {
+    const bool itself = running_.back().get() == &sequence;
+    preempt_youngest();
+    if (itself) return false;
+  }
+  return true;
+}
+
+void Scheduler::preempt_youngest() {
+  std::unique_ptr<Sequence> youngest = std::move(running_.back());
+  running_.pop_back();
+  // What it computed may still be there when it comes back, if nobody needs the memory before.
+  release_pages(*youngest, true);
+  youngest->num_computed = 0;
+  youngest->prompt_logprobs.clear();
+  waiting_.push_front(std::move(youngest));
+  ++num_preemptions_;
+}
+
+void Scheduler::release_pages(Sequence& sequence, bool keep_in_cache) {
+  if (keep_in_cache && config_.enable_prefix_cache) {
+    cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_computed)),
+                  sequence.pages);
+  }
+  for (PageId page : sequence.pages) pool_.release(page);
+  sequence.pages.clear();
+}
+
+std::span<const ScheduledSequence> Scheduler::schedule() {
+  scheduled_.clear();
+  schedule_decodes();
+  const size_t num_seen = running_.size();
+  admit_waiting();
+  schedule_prefills(num_seen);
+  build_batch();
+  return scheduled_;
+}
+
+void Scheduler::schedule_decodes() {
+  // Preemption only shortens running_ from its end.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (!sequence.decoding()) continue;
+    if (!grow_or_preempt(sequence, sequence.num_tokens())) break;
+    schedule_tokens(sequence, 1);
+  }
+}
+
+void Scheduler::admit_waiting() {
+  for (size_t i = 0; i < waiting_.size() && num_running() < config_.max_running_requests;) {
+    if (shares_running_prefill(*waiting_[i])) {
+      ++i;  // its turn comes when the prefix that it shares is computed
+      continue;
+    }
+    if (!try_admit(*waiting_[i])) break;
+    running_.push_back(std::move(waiting_[i]));
+    waiting_.erase(waiting_.begin() + static_cast<int64_t>(i));
+  }
+}
+
+// True while another sequence computes whole pages that this one could take from the cache then.
+bool Scheduler::shares_running_prefill(const Sequence& sequence) const {
+  if (!config_.enable_prefix_cache || sequence.request.return_prompt_logprob) return false;
+  for (const auto& other : running_) {
+    if (other->prefix_shared || other->num_computed >= other->num_prompt()) continue;
+    const size_t limit =
+        std::min(static_cast<size_t>(other->num_prompt()), sequence.tokens.size() - 1);
+    const auto mismatch =
+        std::mismatch(sequence.tokens.begin(),
+                      sequence.tokens.begin() + static_cast<int64_t>(limit), other->tokens.begin());
+    const int64_t common =
+        (mismatch.first - sequence.tokens.begin()) / config_.page_size * config_.page_size;
+    if (common > 0 && common > cache_.match_length(sequence.tokens)) return true;
+  }
+  return false;
+}
+
+bool Scheduler::try_admit(Sequence& sequence) {
+  if (config_.enable_prefix_cache && !sequence.request.return_prompt_logprob) {
+    // The last token is always computed: its logits are wanted.
+    sequence.pages = cache_.match(
+        std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_tokens() - 1)));
+  }
+  const auto cached = static_cast<int32_t>(sequence.pages.size());
+  const int32_t reserve = running_.empty() ? 0 : num_running();
+  const int32_t missing = pages_for(sequence.num_tokens()) - cached;
+  if (!make_free(missing + reserve)) {
+    for (PageId page : sequence.pages) pool_.release(page);
+    sequence.pages.clear();
+    return false;
+  }
+  grow(sequence, sequence.num_tokens());
+  sequence.num_computed = cached * config_.page_size;
+  if (!sequence.admitted_before) {
+    sequence.num_cached = sequence.num_computed;
+    sequence.admitted_before = true;
+  }
+  return true;
+}
+
+// Of the first `num_seen` sequences, the decoding ones are scheduled already; of those admitted
+// after, none is, although the cache may have left one only its last token.
+void Scheduler::schedule_prefills(size_t num_seen) {
+  prefills_.clear();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (i >= num_seen || !running_[i]->decoding()) prefills_.push_back(running_[i].get());
+  }
+  if (prefills_.empty()) return;
+  int32_t budget = config_.chunked_prefill_size;
+  const auto take = [&](Sequence& sequence, int32_t limit) {
+    const int32_t count = std::min({sequence.num_remaining(), limit, budget});
+    budget -= count;
+    return count;
+  };
+  Sequence& oldest = *prefills_.front();
+  int32_t of_oldest = take(oldest, std::max(1, config_.chunked_prefill_size / 2));
+  std::stable_sort(prefills_.begin() + 1, prefills_.end(), [](Sequence* a, Sequence* b) {
+    return a->num_remaining() < b->num_remaining();
+  });
+  for (size_t i = 1; i < prefills_.size() && budget > 0; ++i) {
+    schedule_tokens(*prefills_[i], take(*prefills_[i], budget));
+  }
+  of_oldest += std::min(oldest.num_remaining() - of_oldest, budget);
+  schedule_tokens(oldest, of_oldest);
+}
+
+void Scheduler::schedule_tokens(Sequence& sequence, int32_t num_tokens) {
+  if (num_tokens == 0) return;
+  ScheduledSequence entry;
+  entry.sequence = &sequence;
+  entry.num_tokens = num_tokens;
+  entry.samples = num_tokens == sequence.num_remaining();
+  scheduled_.push_back(entry);
+}
+
+void Scheduler::build_batch() {
+  for (auto* array :
+       {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_, &logit_tokens_}) {
+    array->clear();
+  }
+  seq_starts_.assign(1, 0);
+  page_table_starts_.assign(1, 0);
+  for (ScheduledSequence& entry : scheduled_) {
+    const Sequence& sequence = *entry.sequence;
+    const int32_t begin = sequence.num_computed;
+    const int32_t end = begin + entry.num_tokens;
+    const bool all_logits = sequence.request.return_prompt_logprob && sequence.num_output() == 0;
+    entry.first_logit = static_cast<int32_t>(logit_tokens_.size());
+    for (int32_t position = begin; position < end; ++position) {
+      const auto index = static_cast<size_t>(position);
+      if (all_logits || (entry.samples && position + 1 == end)) {
+        logit_tokens_.push_back(static_cast<int32_t>(token_ids_.size()));
+      }
+      token_ids_.push_back(sequence.tokens[index]);
+      positions_.push_back(position);
+      const PageId page = sequence.pages[index / static_cast<size_t>(config_.page_size)];
+      kv_slots_.push_back(to_index(page) * config_.page_size + position % config_.page_size);
+    }
+    entry.num_logits = static_cast<int32_t>(logit_tokens_.size()) - entry.first_logit;
+    for (int32_t i = 0; i < pages_for(end); ++i) {
+      page_tables_.push_back(to_index(sequence.pages[static_cast<size_t>(i)]));
+    }
+    seq_starts_.push_back(static_cast<int32_t>(token_ids_.size()));
+    context_lens_.push_back(end);
+    page_table_starts_.push_back(static_cast<int32_t>(page_tables_.size()));
+  }
+  batch_ = {token_ids_, positions_,   seq_starts_,        context_lens_,
+            kv_slots_,  page_tables_, page_table_starts_, logit_tokens_};
+}
+
+void Scheduler::commit() {
+  for (const ScheduledSequence& entry : scheduled_) {
+    Sequence& sequence = *entry.sequence;
+    sequence.num_computed += entry.num_tokens;
+    const bool prompt_done = sequence.num_computed >= sequence.num_prompt();
+    if (!prompt_done || sequence.prefix_shared || !config_.enable_prefix_cache) continue;
+    // From here on others with the same prompt share it, also while this one goes on.
+    cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt())),
+                  sequence.pages);
+    sequence.prefix_shared = true;
+  }
+}
+
+std::unique_ptr<Sequence> Scheduler::finish(Sequence& sequence) {
+  return remove(sequence.request.id);
+}
+
+bool Scheduler::flush_prefix_cache() {
+  if (!idle()) return false;
+  cache_.clear();
+  return true;
+}
+
+int64_t Scheduler::used_tokens() const {
+  return int64_t{pool_.num_pages() - pool_.num_free()} * config_.page_size;
+}
+
+int64_t Scheduler::evictable_tokens() const {
+  return int64_t{cache_.num_evictable()} * config_.page_size;
+}
+
+}  // namespace tw

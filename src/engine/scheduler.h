@@ -1,0 +1,113 @@
+// Which sequences compute which tokens in the next step, and whose pages they use.
+//
+// Continuous batching: a step holds one token of every decoding sequence and up to
+// chunked_prefill_size prompt tokens. Pure logic: no threads, no clock, no model.
+//
+// Fairness. Requests are admitted in order of arrival. Of a step's prompt tokens the oldest prefill
+// may take half before others get any, and what the others leave; the rest goes to those that are
+// closest to their end. So a long prompt neither blocks short ones nor starves.
+//
+// Memory. A request is admitted when pages for its whole prompt can be had, with one page left for
+// each running sequence. When a decoding sequence needs a page and neither a free one nor an
+// evictable one is left, the youngest sequence is preempted: it gives its pages up, goes back to
+// the head of the queue, and computes its tokens again later, with the same result.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/page_pool.h"
+#include "engine/radix_cache.h"
+#include "engine/sequence.h"
+#include "nn/batch.h"
+
+namespace tw {
+
+struct SchedulerConfig {
+  int32_t num_pages = 0;
+  int32_t page_size = 16;
+  int32_t chunked_prefill_size = 512;
+  int32_t max_running_requests = 64;
+  bool enable_prefix_cache = true;
+};
+
+// A sequence's share of a step.
+struct ScheduledSequence {
+  Sequence* sequence = nullptr;
+  int32_t num_tokens = 0;   // computed in this step
+  int32_t first_logit = 0;  // row of the step's logits where its rows begin
+  int32_t num_logits = 0;   // 0 while the prompt goes on, unless its logprobs are wanted
+  bool samples = false;     // the last logit row gives its next token
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
+
+  void add(std::unique_ptr<Sequence> sequence);
+  // Takes a sequence out, freeing its pages; null if there is none of that id.
+  std::unique_ptr<Sequence> remove(uint64_t request_id);
+  std::vector<std::unique_ptr<Sequence>> remove_all();
+
+  // Chooses the next step. Empty when nothing can run. The spans of batch() and the pointers are
+  // valid until the next call of any non-const member.
+  std::span<const ScheduledSequence> schedule();
+  const Batch& batch() const { return batch_; }
+
+  // The step was computed: its tokens' keys and values are in the cache.
+  void commit();
+  // The sequence is complete: its pages go to the prefix cache, or are freed.
+  std::unique_ptr<Sequence> finish(Sequence& sequence);
+
+  bool flush_prefix_cache();
+
+  bool idle() const { return running_.empty() && waiting_.empty(); }
+  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
+  int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  int64_t num_preemptions() const { return num_preemptions_; }
+  int64_t capacity_tokens() const { return int64_t{config_.num_pages} * config_.page_size; }
+  int64_t used_tokens() const;
+  int64_t evictable_tokens() const;
+
+  // For tests of invariants.
+  const PagePool& pool() const { return pool_; }
+  const RadixCache& prefix_cache() const { return cache_; }
+  const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
+
+ private:
+  int32_t pages_for(int32_t num_tokens) const {
+    return (num_tokens + config_.page_size - 1) / config_.page_size;
+  }
+  bool make_free(int32_t count);
+  bool grow(Sequence& sequence, int32_t num_tokens);
+  bool grow_or_preempt(Sequence& sequence, int32_t num_tokens);
+  void preempt_youngest();
+  void release_pages(Sequence& sequence, bool keep_in_cache);
+  void admit_waiting();
+  bool try_admit(Sequence& sequence);
+  bool shares_running_prefill(const Sequence& sequence) const;
+  void schedule_decodes();
+  void schedule_prefills(size_t num_seen);
+  void schedule_tokens(Sequence& sequence, int32_t num_tokens);
+  void build_batch();
+
+  const SchedulerConfig config_;
+  PagePool pool_;
+  RadixCache cache_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // oldest first
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // next first
+  int64_t num_preemptions_ = 0;
+
+  std::vector<ScheduledSequence> scheduled_;
+  std::vector<Sequence*> prefills_;
+  Batch batch_;
+  std::vector<int32_t> token_ids_, positions_, seq_starts_, context_lens_, kv_slots_;
+  std::vector<int32_t> page_tables_, page_table_starts_, logit_tokens_;
+};
+
+}  // namespace tw

@@ -1,0 +1,32 @@
+// A request on its way through the engine.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/page_pool.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+
+namespace tw {
+
+struct Sequence {
+  Request request;
+  SamplerState sampler;
+  std::vector<TokenId> tokens;  // prompt, then output
+  std::vector<PageId> pages;    // of tokens [0, num_computed), and room for the next step
+  int32_t num_computed = 0;     // tokens whose keys and values are in the cache
+  int32_t num_cached = 0;       // prompt tokens that the prefix cache had, at first admission
+  bool admitted_before = false;
+  bool prefix_shared = false;  // its prompt's pages were given to the prefix cache
+  std::vector<TokenEvent> prompt_logprobs;
+
+  int32_t num_prompt() const { return static_cast<int32_t>(request.prompt.size()); }
+  int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_output() const { return num_tokens() - num_prompt(); }
+  // Tokens to compute before the next one can be sampled: 1 while decoding.
+  int32_t num_remaining() const { return num_tokens() - num_computed; }
+  bool decoding() const { return num_remaining() == 1; }
+};
+
+}  // namespace tw

@@ -4,9 +4,10 @@ namespace tw {
 
 Expected<KvCache> KvCache::allocate(const kernels::KvLayout& layout, int64_t num_layers,
                                     int64_t num_pages) {
-  if (Status status = layout.validate(); !status) return forward_error(status);
   KvCache cache;
   cache.layout_ = layout;
+  cache.layout_.num_pages = num_pages;
+  if (Status status = cache.layout_.validate(); !status) return forward_error(status);
   cache.num_pages_ = num_pages;
   int64_t elements = 0;
   if (__builtin_mul_overflow(num_layers * num_pages, cache.layer_page_size(), &elements) ||

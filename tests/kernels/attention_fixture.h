@@ -40,7 +40,7 @@ struct AttentionProblem {
 inline AttentionShape attention_shape(int heads, int kv_heads, int head_dim, int page_size = 16) {
   AttentionShape shape;
   shape.num_heads = heads;
-  shape.layout = {kv_heads, head_dim, page_size};
+  shape.layout = {kv_heads, head_dim, page_size, 1};
   shape.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   return shape;
 }
@@ -67,6 +67,7 @@ inline AttentionProblem attention_problem(const AttentionShape& shape, std::vect
   }
   problem.page_tables.resize(static_cast<size_t>(problem.num_pages));
   std::iota(problem.page_tables.begin(), problem.page_tables.end(), 0);
+  problem.shape.layout.num_pages = problem.num_pages;
   std::shuffle(problem.page_tables.begin(), problem.page_tables.end(), random);
   return problem;
 }

@@ -1,8 +1,9 @@
 // Attention over Vec (math/vector_scalar.h). The problem, the order of operations and the division
 // of work are described in attention.h, the layout of keys and values in kv_layout.h.
 //
-// For a tile of R query rows and one chunk of 256 positions:
-//   1. queries are scaled into an [R, head_dim] array                                 (L1)
+// An item's rows are done in tiles of R, over a pass of chunks that fits into L2. For a tile and
+// one chunk of 256 positions:
+//   1. queries are scaled into an [R, head_dim] array, once per pass                  (L1)
 //   2. scores[R, 256] = queries * keys^T, B blocks of 16 tokens at a time             (L1)
 //   3. per row: maximum, exponentials in place, their sum
 //   4. acc[R, head_dim] = scores * values, B blocks of 16 dimensions at a time
@@ -27,19 +28,36 @@ constexpr float kNoScore = -__builtin_inff();
 template <typename Vec>
 struct Attention {
   // Rows of the largest tile.
-  static constexpr int kMaxTileRows = Vec::kAccumulators >= 24 ? 12 : 6;
+  static constexpr int kMaxTileRows = Vec::kRegisters >= 30 ? 12 : 6;
 
-  // B for a tile of R rows: a power of two that fills the registers, at most 4, so that even one
-  // row has four independent chains of FMAs.
-  static constexpr int blocks_for(int rows) {
-    return rows * 4 <= Vec::kAccumulators ? 4 : rows * 2 <= Vec::kAccumulators ? 2 : 1;
+  // B for a tile of R rows: as many as fit into the registers with their accumulators, at most 4,
+  // so that even one row has four independent chains of FMAs. With fewer rows than blocks, blocks
+  // are loaded one after the other.
+  static constexpr bool fits(int rows, int blocks) {
+    return rows * blocks + (rows < blocks ? 1 : blocks) <= Vec::kRegisters;
   }
+  static constexpr int blocks_for(int rows) { return fits(rows, 4) ? 4 : fits(rows, 2) ? 2 : 1; }
 
   // Where the context's blocks of one chunk lie.
   struct Chunk {
     int64_t begin;  // absolute position of its first token
     const bf16_t* keys[kBlocksPerChunk];
     const bf16_t* values[kBlocksPerChunk];
+  };
+
+  // Chunks whose keys and values stay in L2 (1 MB) while the tiles of an item pass over them.
+  static constexpr int kMaxChunksPerPass = 8;
+  struct Pass {
+    int first_chunk;
+    int num_chunks;
+    bool is_last;  // of the item
+    Chunk chunks[kMaxChunksPerPass];
+  };
+
+  // The softmax of each row of an item so far; its weighted values are in `out`.
+  struct State {
+    float maximum[kMaxAttentionRows];
+    float sum[kMaxAttentionRows];
   };
 
   struct Tile {
@@ -56,48 +74,54 @@ struct Attention {
   static int smaller(int a, int b) { return a < b ? a : b; }
   static int larger(int a, int b) { return a > b ? a : b; }
 
-  // acc[r][b] += sum over count steps k of rows[r][k] * block b's [k / 2][16][k % 2], in order of
-  // k. Blocks are `block_stride` elements apart.
-  template <int R, int B, typename BlockPointer>
-  [[gnu::always_inline]] static void multiply_pairs(const float* rows, BlockPointer block,
-                                                    int count, Vec (&acc)[R][B]) {
-    for (int k = 0; k + 2 <= count; k += 2) {
-      Vec even[B];
-      Vec odd[B];
-#pragma GCC unroll 4
-      for (int b = 0; b < B; ++b) Vec::load_bf16_pairs(block(b) + k * 16, even[b], odd[b]);
+  // acc[r][b] += rows[r] * load(b)
+  template <int R, int B, typename Load>
+  [[gnu::always_inline]] static void multiply_step(const float* rows, Load load, Vec (&acc)[R][B]) {
+    if constexpr (R < B) {
+      Vec value[R];
 #pragma GCC unroll 12
-      for (int r = 0; r < R; ++r) {
-        const Vec value = Vec::broadcast(rows[r * kRowStride + k]);
+      for (int r = 0; r < R; ++r) value[r] = Vec::broadcast(rows[r * kRowStride]);
 #pragma GCC unroll 4
-        for (int b = 0; b < B; ++b) acc[r][b] = fma(value, even[b], acc[r][b]);
+      for (int b = 0; b < B; ++b) {
+        const Vec block = load(b);
+#pragma GCC unroll 12
+        for (int r = 0; r < R; ++r) acc[r][b] = fma(value[r], block, acc[r][b]);
       }
+    } else {
+      Vec block[B];
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) block[b] = load(b);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
-        const Vec value = Vec::broadcast(rows[r * kRowStride + k + 1]);
+        const Vec value = Vec::broadcast(rows[r * kRowStride]);
 #pragma GCC unroll 4
-        for (int b = 0; b < B; ++b) acc[r][b] = fma(value, odd[b], acc[r][b]);
-      }
-    }
-    if (count % 2 == 0) return;
-    // The other token of the last pair lies past the end and may hold anything.
-    const int k = count - 1;
-#pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) {
-      Vec even;
-      Vec odd;
-      Vec::load_bf16_pairs(block(b) + k * 16, even, odd);
-#pragma GCC unroll 12
-      for (int r = 0; r < R; ++r) {
-        acc[r][b] = fma(Vec::broadcast(rows[r * kRowStride + k]), even, acc[r][b]);
+        for (int b = 0; b < B; ++b) acc[r][b] = fma(value, block[b], acc[r][b]);
       }
     }
   }
 
+  // acc[r][b] += sum over count steps k of rows[r][k] * block(b)[k / 2][16][k % 2], in order of k.
+  template <int R, int B, typename BlockPointer>
+  [[gnu::always_inline]] static void multiply_pairs(const float* rows, BlockPointer block,
+                                                    int count, Vec (&acc)[R][B]) {
+    // Even steps are widened and used up before the odd ones: fewer registers are alive at once.
+    int k = 0;
+    for (; k + 2 <= count; k += 2) {
+      const auto even = [&](int b) { return Vec::load_bf16_even(block(b) + k * 16); };
+      const auto odd = [&](int b) { return Vec::load_bf16_odd(block(b) + k * 16); };
+      multiply_step<R, B>(rows + k, even, acc);
+      multiply_step<R, B>(rows + k + 1, odd, acc);
+    }
+    if (k == count) return;
+    // The other token of the last pair lies past the end and may hold anything.
+    const auto last = [&](int b) { return Vec::load_bf16_even(block(b) + k * 16); };
+    multiply_step<R, B>(rows + k, last, acc);
+  }
+
   // Scores of B blocks of tokens.
   template <int R, int B>
-  static void score_blocks(const bf16_t* const* keys, int head_dim, const float* queries,
-                           float* scores) {
+  [[gnu::noinline]] static void score_blocks(const bf16_t* const* keys, int head_dim,
+                                             const float* queries, float* scores) {
     Vec acc[R][B];
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -115,8 +139,9 @@ struct Attention {
 
   // Adds `count` tokens of some blocks to B blocks of dimensions.
   template <int R, int B>
-  static void add_values(const bf16_t* const* values, int64_t dimension, int count,
-                         const float* scores, int64_t acc_stride, float* acc_rows) {
+  [[gnu::noinline]] static void add_values(const bf16_t* const* values, int64_t dimension,
+                                           int count, const float* scores, int64_t acc_stride,
+                                           float* acc_rows) {
     Vec acc[R][B];
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -171,23 +196,61 @@ struct Attention {
     tile.sum[row] = sum.reduce_add();
   }
 
-  // The partial softmax of R rows over one chunk. Rows are numbered token by token, head by head.
+  static void locate(const AttentionArguments& a, const AttentionItem& item, int64_t chunk_index,
+                     int64_t end_position, Chunk& chunk) {
+    const KvLayout& layout = a.shape.layout;
+    const int32_t* pages = a.batch.page_tables.data() + a.batch.page_table_starts.data()[item.seq];
+    const int64_t blocks_per_page = layout.page_size / kTokenBlock;
+    const int64_t key_block = int64_t{layout.head_dim} * kTokenBlock;
+    const int64_t value_block = (int64_t{layout.head_dim} + 15) / 16 * 16 * kTokenBlock;
+    chunk.begin = chunk_index * kAttentionChunk;
+    for (int i = 0; i < kBlocksPerChunk; ++i) {
+      const int64_t position = chunk.begin + i * kTokenBlock;
+      if (position >= end_position) break;
+      const int64_t block = position / kTokenBlock;
+      const int64_t page = pages[block / blocks_per_page];
+      const int64_t index =
+          (item.kv_head * layout.num_pages + page) * blocks_per_page + block % blocks_per_page;
+      chunk.keys[i] = a.keys + index * key_block;
+      chunk.values[i] = a.values + index * value_block;
+    }
+  }
+
+  // Which rows of an item a tile holds. Rows are numbered token by token, head by head.
+  struct Rows {
+    int64_t token[kMaxTileRows];
+    int64_t head[kMaxTileRows];
+    int64_t position[kMaxTileRows];
+  };
+
   template <int R>
-  static void attend_tile(const AttentionArguments& a, const AttentionItem& item,
-                          const Chunk& chunk, int first_row, Tile& tile) {
+  static void load_queries(const AttentionArguments& a, const AttentionItem& item, int first_row,
+                           Rows& rows, Tile& tile) {
     const AttentionShape& shape = a.shape;
     const int head_dim = shape.layout.head_dim;
-    const int padded_head_dim = (head_dim + 15) / 16 * 16;
     const int group = shape.num_heads / shape.layout.num_kv_heads;
     const Vec factor =
         Vec::broadcast(shape.soft_cap > 0.0f ? shape.scale / shape.soft_cap : shape.scale);
-
-    int tile_first = kAttentionChunk;
-    int tile_last = 0;
     for (int r = 0; r < R; ++r) {
-      const int64_t token = item.first_token + (first_row + r) / group;
-      const int64_t head = int64_t{item.kv_head} * group + (first_row + r) % group;
-      const int64_t position = a.batch.positions.data()[token];
+      rows.token[r] = item.first_token + (first_row + r) / group;
+      rows.head[r] = int64_t{item.kv_head} * group + (first_row + r) % group;
+      rows.position[r] = a.batch.positions.data()[rows.token[r]];
+      const float* query = a.q.data + rows.token[r] * a.q.row_stride + rows.head[r] * head_dim;
+      float* scaled = tile.queries + r * kRowStride;
+      for (int d = 0; d < head_dim; d += 16) {
+        (Vec::load_first(query + d, head_dim - d) * factor).store(scaled + d);
+      }
+    }
+  }
+
+  // What each row sees of a chunk, and what all of them see together.
+  template <int R>
+  static void find_visible(const AttentionShape& shape, const Chunk& chunk, const Rows& rows,
+                           Tile& tile, int& tile_first, int& tile_last) {
+    tile_first = kAttentionChunk;
+    tile_last = 0;
+    for (int r = 0; r < R; ++r) {
+      const int64_t position = rows.position[r];
       const int64_t start = shape.sliding_window > 0 ? position + 1 - shape.sliding_window : 0;
       const int64_t first = start > chunk.begin ? start - chunk.begin : 0;
       const int64_t last = position + 1 - chunk.begin;
@@ -196,16 +259,30 @@ struct Attention {
       tile.last[r] = !sees_any                ? 0
                      : last < kAttentionChunk ? static_cast<int>(last)
                                               : kAttentionChunk;
-      if (sees_any) {
-        tile_first = smaller(tile_first, tile.first[r] / 16 * 16);
-        tile_last = larger(tile_last, tile.last[r]);
-      }
-      const float* query = a.q.data + token * a.q.row_stride + head * head_dim;
-      float* scaled = tile.queries + r * kRowStride;
-      for (int d = 0; d < padded_head_dim; d += 16) {
-        (Vec::load_first(query + d, head_dim - d) * factor).store(scaled + d);
-      }
+      if (!sees_any) continue;
+      tile_first = smaller(tile_first, tile.first[r] / 16 * 16);
+      tile_last = larger(tile_last, tile.last[r]);
     }
+  }
+
+  // Asks for some blocks before they are needed. Pages come in any order, which the processor's own
+  // prefetchers cannot guess; within a block they lag behind.
+  static void prefetch(const bf16_t* const* blocks, int count, int64_t block_size) {
+    for (int i = 0; i < count; ++i) {
+      for (int64_t j = 0; j < block_size; j += 32) __builtin_prefetch(blocks[i] + j);
+    }
+  }
+
+  // The partial softmax of R rows over one chunk. `next` is the chunk after it if this tile is the
+  // only one to read them, so that they come from memory; else null.
+  template <int R>
+  [[gnu::noinline]] static void attend_tile(const AttentionShape& shape, const Rows& rows,
+                                            const Chunk& chunk, const Chunk* next, Tile& tile) {
+    const int head_dim = shape.layout.head_dim;
+    const int padded_head_dim = (head_dim + 15) / 16 * 16;
+    int tile_first;
+    int tile_last;
+    find_visible<R>(shape, chunk, rows, tile, tile_first, tile_last);
 
     constexpr int B = blocks_for(R);
     const int end_block = (tile_last + 15) / 16;
@@ -232,49 +309,6 @@ struct Attention {
       for (; d < padded_head_dim; d += 16) {
         add_values<R, 1>(values, d, count, scores, padded_head_dim, tile.acc + d);
       }
-    }
-  }
-
-  // Calls the tile kernel for as many rows as fit; returns how many.
-  static int attend_rows(const AttentionArguments& a, const AttentionItem& item, const Chunk& chunk,
-                         int first_row, int num_rows, Tile& tile) {
-    if constexpr (kMaxTileRows >= 12) {
-      if (num_rows >= 12) return attend_tile<12>(a, item, chunk, first_row, tile), 12;
-      if (num_rows >= 8) return attend_tile<8>(a, item, chunk, first_row, tile), 8;
-    }
-    switch (num_rows < 6 ? num_rows : 6) {
-      case 6:
-        return attend_tile<6>(a, item, chunk, first_row, tile), 6;
-      case 5:
-        return attend_tile<5>(a, item, chunk, first_row, tile), 5;
-      case 4:
-        return attend_tile<4>(a, item, chunk, first_row, tile), 4;
-      case 3:
-        return attend_tile<3>(a, item, chunk, first_row, tile), 3;
-      case 2:
-        return attend_tile<2>(a, item, chunk, first_row, tile), 2;
-      default:
-        return attend_tile<1>(a, item, chunk, first_row, tile), 1;
-    }
-  }
-
-  static void locate(const AttentionArguments& a, const AttentionItem& item, int64_t chunk_index,
-                     int64_t end_position, Chunk& chunk) {
-    const KvLayout& layout = a.shape.layout;
-    const int32_t* pages = a.batch.page_tables.data() + a.batch.page_table_starts.data()[item.seq];
-    const int64_t blocks_per_page = layout.page_size / kTokenBlock;
-    const int64_t key_block = int64_t{layout.head_dim} * kTokenBlock;
-    const int64_t value_block = (int64_t{layout.head_dim} + 15) / 16 * 16 * kTokenBlock;
-    chunk.begin = chunk_index * kAttentionChunk;
-    for (int i = 0; i < kBlocksPerChunk; ++i) {
-      const int64_t position = chunk.begin + i * kTokenBlock;
-      if (position >= end_position) break;
-      const int64_t block = position / kTokenBlock;
-      const int64_t page = pages[block / blocks_per_page];
-      const int64_t index =
-          (page * layout.num_kv_heads + item.kv_head) * blocks_per_page + block % blocks_per_page;
-      chunk.keys[i] = a.keys + index * key_block;
-      chunk.values[i] = a.values + index * value_block;
     }
   }
 
@@ -320,50 +354,86 @@ struct Attention {
     }
   }
 
-  static void attend_item(const AttentionArguments& a, const AttentionItem& item, Tile& tile) {
+  // A pass over some chunks, R rows at a time: a tile's queries and results stay in L1 meanwhile.
+  template <int R>
+  static int attend_rows(const AttentionArguments& a, const AttentionItem& item, const Pass& pass,
+                         int first_row, State& state, Tile& tile) {
     const int head_dim = a.shape.layout.head_dim;
     const int padded_head_dim = (head_dim + 15) / 16 * 16;
-    const int group = a.shape.num_heads / a.shape.layout.num_kv_heads;
-    const int num_rows = item.num_tokens * group;
-    const int64_t stride = partial_stride(padded_head_dim);
-    const int64_t end_position =
-        int64_t{a.batch.positions.data()[item.first_token + item.num_tokens - 1]} + 1;
-    const bool is_split = item.first_partial >= 0;
-    float maximum[kMaxAttentionRows];
-    float sum[kMaxAttentionRows];
-    for (int row = 0; row < num_rows; ++row) {
-      maximum[row] = kNoScore;
-      sum[row] = 0.0f;
-    }
-    const auto out_row = [&](int row) {
-      const int64_t token = item.first_token + row / group;
-      const int64_t head = int64_t{item.kv_head} * group + row % group;
-      return a.out.data + token * a.out.row_stride + head * head_dim;
-    };
-
-    float* partial = a.partials + item.first_partial * stride;
-    for (int64_t c = item.first_chunk; c < item.last_chunk; ++c) {
-      Chunk chunk;
-      locate(a, item, c, end_position, chunk);
-      for (int row = 0; row < num_rows;) {
-        const int done = attend_rows(a, item, chunk, row, num_rows - row, tile);
-        for (int r = 0; r < done; ++r, ++row) {
-          const float* acc = tile.acc + r * padded_head_dim;
-          if (is_split) {
-            for (int d = 0; d < padded_head_dim; d += 16) Vec::load(acc + d).store(partial + d);
-            partial[padded_head_dim] = tile.maximum[r];
-            partial[padded_head_dim + 1] = tile.sum[r];
-            partial += stride;
-          } else {
-            join(maximum[row], sum[row], out_row(row), tile.maximum[r], tile.sum[r], acc, head_dim);
+    const int num_rows = item.num_tokens * (a.shape.num_heads / a.shape.layout.num_kv_heads);
+    Rows rows;
+    load_queries<R>(a, item, first_row, rows, tile);
+    for (int c = 0; c < pass.num_chunks; ++c) {
+      const bool streams = num_rows == R && c + 1 < pass.num_chunks;
+      attend_tile<R>(a.shape, rows, pass.chunks[c], streams ? &pass.chunks[c + 1] : nullptr, tile);
+      for (int r = 0; r < R; ++r) {
+        const int row = first_row + r;
+        const float* acc = tile.acc + r * padded_head_dim;
+        if (item.first_partial >= 0) {
+          const int64_t index =
+              item.first_partial + (pass.first_chunk - item.first_chunk + c) * num_rows + row;
+          float* partial = a.partials + index * partial_stride(padded_head_dim);
+          for (int d = 0; d < padded_head_dim; d += 16) Vec::load(acc + d).store(partial + d);
+          partial[padded_head_dim] = tile.maximum[r];
+          partial[padded_head_dim + 1] = tile.sum[r];
+        } else {
+          float* out = a.out.data + rows.token[r] * a.out.row_stride + rows.head[r] * head_dim;
+          join(state.maximum[row], state.sum[row], out, tile.maximum[r], tile.sum[r], acc,
+               head_dim);
+          if (pass.is_last && c + 1 == pass.num_chunks) {
+            finish(a, rows.head[r], state.maximum[row], state.sum[row], out, head_dim);
           }
         }
       }
     }
-    if (is_split) return;
+    return R;
+  }
+
+  // Takes as many rows as the largest tile that fits; returns how many.
+  static int attend_some_rows(const AttentionArguments& a, const AttentionItem& item,
+                              const Pass& pass, int first_row, int num_rows, State& state,
+                              Tile& tile) {
+    if constexpr (kMaxTileRows >= 12) {
+      if (num_rows >= 12) return attend_rows<12>(a, item, pass, first_row, state, tile);
+      if (num_rows >= 8) return attend_rows<8>(a, item, pass, first_row, state, tile);
+    }
+    if (num_rows >= 6) return attend_rows<6>(a, item, pass, first_row, state, tile);
+    switch (num_rows) {
+      case 5:
+        return attend_rows<5>(a, item, pass, first_row, state, tile);
+      case 4:
+        return attend_rows<4>(a, item, pass, first_row, state, tile);
+      case 3:
+        return attend_rows<3>(a, item, pass, first_row, state, tile);
+      case 2:
+        return attend_rows<2>(a, item, pass, first_row, state, tile);
+      default:
+        return attend_rows<1>(a, item, pass, first_row, state, tile);
+    }
+  }
+
+  static void attend_item(const AttentionArguments& a, const AttentionItem& item, Tile& tile) {
+    const KvLayout& layout = a.shape.layout;
+    const int num_rows = item.num_tokens * (a.shape.num_heads / layout.num_kv_heads);
+    const int64_t end_position =
+        int64_t{a.batch.positions.data()[item.first_token + item.num_tokens - 1]} + 1;
+    State state;
     for (int row = 0; row < num_rows; ++row) {
-      const int64_t head = int64_t{item.kv_head} * group + row % group;
-      finish(a, head, maximum[row], sum[row], out_row(row), head_dim);
+      state.maximum[row] = kNoScore;
+      state.sum[row] = 0.0f;
+    }
+    const int chunks_per_pass = layout.head_dim <= 128 ? kMaxChunksPerPass : kMaxChunksPerPass / 2;
+    Pass pass;
+    for (int chunk = item.first_chunk; chunk < item.last_chunk; chunk += pass.num_chunks) {
+      pass.first_chunk = chunk;
+      pass.num_chunks = smaller(item.last_chunk - chunk, chunks_per_pass);
+      pass.is_last = chunk + pass.num_chunks == item.last_chunk;
+      for (int c = 0; c < pass.num_chunks; ++c) {
+        locate(a, item, chunk + c, end_position, pass.chunks[c]);
+      }
+      for (int row = 0; row < num_rows;) {
+        row += attend_some_rows(a, item, pass, row, num_rows - row, state, tile);
+      }
     }
   }
 

@@ -17,6 +17,10 @@ Status KvLayout::validate() const {
                  "KV cache: page_size is {}; it must be a positive multiple of {}", page_size,
                  kTokenBlock);
   }
+  if (num_pages <= 0) {
+    return error(ErrorCode::invalid_argument, "KV cache: {} pages; at least 1 is needed",
+                 num_pages);
+  }
   return {};
 }
 

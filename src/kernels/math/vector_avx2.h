@@ -12,7 +12,7 @@ namespace {
 
 struct Vec {
   static constexpr int kLanes = 16;
-  static constexpr int kAccumulators = 6;  // 12 of 16 registers
+  static constexpr int kRegisters = 7;  // 14 of the 16 YMM
 
   __m256 low;
   __m256 high;
@@ -36,14 +36,14 @@ struct Vec {
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(bits)),
             _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1))};
   }
-  [[gnu::always_inline]] static void load_bf16_pairs(const bf16_t* data, Vec& even, Vec& odd) {
-    const __m256i low_pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
-    const __m256i high_pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + 16));
-    const __m256i odd_mask = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    even = {_mm256_castsi256_ps(_mm256_slli_epi32(low_pairs, 16)),
-            _mm256_castsi256_ps(_mm256_slli_epi32(high_pairs, 16))};
-    odd = {_mm256_castsi256_ps(_mm256_and_si256(low_pairs, odd_mask)),
-           _mm256_castsi256_ps(_mm256_and_si256(high_pairs, odd_mask))};
+  [[gnu::always_inline]] static Vec load_bf16_even(const bf16_t* data) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs(data), 16)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(pairs(data + 16), 16))};
+  }
+  [[gnu::always_inline]] static Vec load_bf16_odd(const bf16_t* data) {
+    const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    return {_mm256_castsi256_ps(_mm256_and_si256(pairs(data), mask)),
+            _mm256_castsi256_ps(_mm256_and_si256(pairs(data + 16), mask))};
   }
 
   [[gnu::always_inline]] void store(float* data) const {
@@ -74,6 +74,9 @@ struct Vec {
   }
 
  private:
+  [[gnu::always_inline]] static __m256i pairs(const bf16_t* data) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+  }
   [[gnu::always_inline]] static __m256i first(int64_t count) {
     const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), index);

@@ -12,7 +12,7 @@ namespace {
 
 struct Vec {
   static constexpr int kLanes = 16;
-  static constexpr int kAccumulators = 24;  // of 32 registers
+  static constexpr int kRegisters = 30;  // of the 32 ZMM
 
   __m512 all;
 
@@ -29,11 +29,12 @@ struct Vec {
   [[gnu::always_inline]] static Vec load_f16(const f16_t* data) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(data)))};
   }
-  [[gnu::always_inline]] static void load_bf16_pairs(const bf16_t* data, Vec& even, Vec& odd) {
-    const __m512i pairs = _mm512_loadu_si512(data);
-    even.all = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-    odd.all = _mm512_castsi512_ps(
-        _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  [[gnu::always_inline]] static Vec load_bf16_even(const bf16_t* data) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(data), 16))};
+  }
+  [[gnu::always_inline]] static Vec load_bf16_odd(const bf16_t* data) {
+    const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(data), mask))};
   }
 
   [[gnu::always_inline]] void store(float* data) const { _mm512_storeu_ps(data, all); }

@@ -21,8 +21,9 @@ namespace {
 
 struct Vec {
   static constexpr int kLanes = 16;
-  // Accumulators that a micro-kernel can keep in registers beside its operands.
-  static constexpr int kAccumulators = 6;
+  // Vectors that a micro-kernel can keep in registers, beside what it takes from memory one at a
+  // time.
+  static constexpr int kRegisters = 7;
 
   float lane[kLanes];
 
@@ -50,11 +51,11 @@ struct Vec {
   static Vec load_f16(const f16_t* data) {
     return generate([&](int i) { return to_float(data[i]); });
   }
-  // 32 values: the even ones, and the odd ones.
-  static void load_bf16_pairs(const bf16_t* data, Vec& even, Vec& odd) {
-    even = generate([&](int i) { return from_bits(uint32_t{data[2 * i].bits} << 16); });
-    odd = generate([&](int i) { return from_bits(uint32_t{data[2 * i + 1].bits} << 16); });
+  // 32 values: the even ones, or the odd ones.
+  static Vec load_bf16_even(const bf16_t* data) {
+    return generate([&](int i) { return from_bits(uint32_t{data[2 * i].bits} << 16); });
   }
+  static Vec load_bf16_odd(const bf16_t* data) { return load_bf16_even(data + 1); }
 
   void store(float* data) const {
     for (int i = 0; i < kLanes; ++i) data[i] = lane[i];

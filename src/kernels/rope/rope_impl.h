@@ -58,10 +58,9 @@ void rope_and_store_kv(const RopeStoreArguments& a, Range tokens) {
     const int64_t slot = a.kv_slots[token];
     if (slot < 0) continue;
     const int64_t lane = slot % kTokenBlock;
-    const int64_t first_block =
-        slot / page_size * num_kv_heads * blocks_per_page + slot % page_size / kTokenBlock;
+    const int64_t first_block = slot / page_size * blocks_per_page + slot % page_size / kTokenBlock;
     for (int head = 0; head < num_kv_heads; ++head) {
-      const int64_t block = first_block + head * blocks_per_page;
+      const int64_t block = first_block + head * a.layout.num_pages * blocks_per_page;
       const float* k = a.k.data + token * a.k.row_stride + int64_t{head} * head_dim;
       for (int d = 0; d < head_dim; ++d) rotated[d] = k[d];
       if (rotary_dim > 0) rotate_head<Vec>(rotated, cosines, sines, rotary_dim, rotated);

@@ -40,7 +40,7 @@ float prepared_value(const PreparedActivations& a, int64_t m, int64_t k) {
     case ActivationFormat::bf16:
       return to_float(reinterpret_cast<const bf16_t*>(a.values)[index]);
     case ActivationFormat::q8:
-      return a.groups[m * a.groups_per_row + k / 32].scale *
+      return a.groups[m * a.group_stride + k / 32].scale *
              static_cast<float>(reinterpret_cast<const int8_t*>(a.values)[index]);
   }
   return 0;

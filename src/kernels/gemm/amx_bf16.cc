@@ -41,7 +41,7 @@ void configure_tiles(int64_t rows) {
   }
   set(4, first);
   if (second > 0) set(5, second);
-  _tile_loadconfig(&config);
+  load_config(config);
 }
 
 struct Operands {
@@ -105,6 +105,7 @@ template <int panels>
 void multiply_panels(const GemmTask& task, int64_t panel, int64_t begin, int64_t end, float* sums,
                      Tiles& tiles) {
   for (int64_t i = 0; i < (end - begin) * kBlockPanels * kTileN; ++i) sums[i] = 0.0f;
+  finish_stores();
   const std::byte* b = task.panels + panel * task.panel_size;
   for (int64_t k = 0; k < task.padded_k; k += kBlockK) {
     const int64_t depth = task.padded_k - k < kBlockK ? task.padded_k - k : kBlockK;

@@ -21,5 +21,15 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
+// The compiler does not know that tile loads read what their addresses point at: this makes it
+// write everything to memory first.
+inline void finish_stores() {
+  __asm__ volatile("" ::: "memory");
+}
+
+inline void load_config(const TileConfig& config) {
+  __asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+
 }  // namespace
 }  // namespace tw::kernels::amx

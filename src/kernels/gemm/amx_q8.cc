@@ -5,9 +5,10 @@
 // of its own, a C tile holds one group only: it is stored to L1 and added to the 16 fp32
 // accumulators (one register per row) as
 //   acc = fma(float(sum), weight_scale * activation_scale, acc)
-// which is 3 vector operations per row and group, and what bounds the kernel: 16 x 3 on two ports
-// take 24 cycles, TMUL 16. Two C tiles alternate, so that TMUL works on a group while the vector
-// units finish the one before.
+// That, and the tile store, bound the kernel: TMUL needs 16 cycles for a group, the vector units 24
+// and the store 16; the latter two do not overlap on Sapphire and Emerald Rapids. A tile store also
+// makes the loads behind it wait for its multiplication (52 cycles), so each C tile is stored three
+// groups after it was begun (measured: 57 cycles a group, against 65 when stored at once).
 //
 // A block of a panel (kBlockGroups groups) is unpacked once into signed bytes and fp32 scales in
 // L1, zero points taken off, and meets all row blocks; the fp32 sums wait in memory from one block
@@ -22,6 +23,8 @@ namespace {
 
 constexpr int kGroup = 32;
 constexpr int kBlockGroups = 32;               // 16 KiB of unpacked quants
+constexpr int kSlots = 4;                      // groups in flight, a C tile each
+constexpr int64_t kPrefetchBytes = 4096;       // ahead of the unpacking
 constexpr int64_t kMaxRows = 512;              // fp32 sums of 32 KiB
 constexpr int64_t kActivationBytes = 1 << 20;  // of a block of rows: half of L2
 
@@ -31,20 +34,22 @@ struct Properties {
   static constexpr int parts = kGroup / t.group_size;  // weight groups per activation group
 };
 
-// Tiles 0 and 1 hold C, 2 and 3 hold A, 4 and 5 hold B.
+// Tiles 0 to 3 hold C, 4 and 5 hold A, 6 and 7 hold B; groups take them in turn.
 template <WeightFormat format>
 void configure_tiles() {
   constexpr int depth = Properties<format>::t.group_size;
   TileConfig config;
-  for (int parity = 0; parity < 2; ++parity) {
-    config.rows[parity] = kBlockRows;
-    config.bytes_per_row[parity] = 4 * kTileN;
-    config.rows[2 + parity] = kBlockRows;
-    config.bytes_per_row[2 + parity] = depth;
-    config.rows[4 + parity] = depth / 4;
-    config.bytes_per_row[4 + parity] = 4 * kTileN;
+  for (int tile = 0; tile < kSlots; ++tile) {
+    config.rows[tile] = kBlockRows;
+    config.bytes_per_row[tile] = 4 * kTileN;
   }
-  _tile_loadconfig(&config);
+  for (int tile = 0; tile < 2; ++tile) {
+    config.rows[4 + tile] = kBlockRows;
+    config.bytes_per_row[4 + tile] = depth;
+    config.rows[6 + tile] = depth / 4;
+    config.bytes_per_row[6 + tile] = 4 * kTileN;
+  }
+  load_config(config);
 }
 
 struct UnpackBuffer {
@@ -76,7 +81,8 @@ inline void unpack_quants(const std::byte* group, std::byte* out) {
   }
 }
 
-// Groups [begin, begin + count) of panel `panel`.
+// Groups [begin, begin + count) of panel `panel`. Asks for the block behind it, which arrives while
+// this one is multiplied.
 template <WeightFormat format>
 void unpack_block(const GemmTask& task, int64_t panel, int64_t begin, int64_t count,
                   UnpackBuffer& buffer) {
@@ -84,7 +90,12 @@ void unpack_block(const GemmTask& task, int64_t panel, int64_t begin, int64_t co
   constexpr int64_t group_bytes = kGroup * kTileN * P::t.bits / 8;
   const std::byte* base = task.panels + panel * task.panel_size;
   for (int64_t g = 0; g < count; ++g) {
-    unpack_quants<format>(base + (begin + g) * group_bytes, buffer.quants + g * kGroup * kTileN);
+    const std::byte* group = base + (begin + g) * group_bytes;
+    for (int64_t line = 0; line < group_bytes; line += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(group + kBlockGroups * group_bytes + line),
+                   _MM_HINT_T1);
+    }
+    unpack_quants<format>(group, buffer.quants + g * kGroup * kTileN);
   }
   for (int64_t i = 0; i < count * P::parts; ++i) {
     _mm512_store_ps(
@@ -109,32 +120,49 @@ struct RowBlock {
   int64_t groups_stride;
 };
 
-// Exact sums of weight group `index` (in the format's group size) into `out`.
-template <WeightFormat format, int parity>
-inline void multiply_group(const RowBlock& rows, const UnpackBuffer& weights, int64_t index,
-                           int32_t (&out)[kBlockRows][kTileN]) {
+// Starts the exact sums of weight group `index` (in the format's group size).
+template <WeightFormat format, int slot>
+inline void multiply_group(const RowBlock& rows, const UnpackBuffer& weights, int64_t index) {
   constexpr int64_t depth = Properties<format>::t.group_size;
   const std::byte* a = rows.quants + index * depth;
   const std::byte* b = weights.quants + index * depth * kTileN;
-  if constexpr (parity == 0) {
-    _tile_zero(0);
-    _tile_loadd(2, a, rows.stride);
-    _tile_loadd(4, b, 64);
-    _tile_dpbssd(0, 2, 4);
-    _tile_stored(0, out, 64);
+  if constexpr (slot % 2 == 0) {
+    _tile_loadd(4, a, rows.stride);
+    _tile_loadd(6, b, 64);
   } else {
-    _tile_zero(1);
-    _tile_loadd(3, a, rows.stride);
-    _tile_loadd(5, b, 64);
-    _tile_dpbssd(1, 3, 5);
-    _tile_stored(1, out, 64);
+    _tile_loadd(5, a, rows.stride);
+    _tile_loadd(7, b, 64);
   }
+  // Tile numbers are part of the instruction.
+  if constexpr (slot == 0) {
+    _tile_zero(0);
+    _tile_dpbssd(0, 4, 6);
+  } else if constexpr (slot == 1) {
+    _tile_zero(1);
+    _tile_dpbssd(1, 5, 7);
+  } else if constexpr (slot == 2) {
+    _tile_zero(2);
+    _tile_dpbssd(2, 4, 6);
+  } else {
+    _tile_zero(3);
+    _tile_dpbssd(3, 5, 7);
+  }
+}
+
+using Sums = int32_t[kBlockRows][kTileN];
+
+template <int slot>
+inline void store_sums(Sums& out) {
+  if constexpr (slot == 0) _tile_stored(0, out, 64);
+  if constexpr (slot == 1) _tile_stored(1, out, 64);
+  if constexpr (slot == 2) _tile_stored(2, out, 64);
+  if constexpr (slot == 3) _tile_stored(3, out, 64);
 }
 
 // acc += sums * scales (+ minimums, at the last part of an activation group).
 template <WeightFormat format>
 inline void add_group(const RowBlock& rows, const UnpackBuffer& weights, int64_t index,
-                      const int32_t (&sums)[kBlockRows][kTileN], __m512 (&acc)[kBlockRows]) {
+                      const Sums& sums, __m512 (&acc)[kBlockRows]) {
   using P = Properties<format>;
   const ActivationGroup* group = rows.groups + index / P::parts;
   const __m512 scales = _mm512_load_ps(weights.scales + index * kTileN);
@@ -155,26 +183,38 @@ inline void add_group(const RowBlock& rows, const UnpackBuffer& weights, int64_t
   }
 }
 
+// Starts the group three ahead, and finishes group i, which has slot i % kSlots. Always inlined:
+// the accumulators shall stay in registers.
+template <WeightFormat format, int slot>
+[[gnu::always_inline]] inline void advance(const RowBlock& rows, const UnpackBuffer& weights,
+                                           int64_t i, int64_t total, Sums& products,
+                                           __m512 (&acc)[kBlockRows]) {
+  if (i + 3 < total) multiply_group<format, (slot + 3) % kSlots>(rows, weights, i + 3);
+  store_sums<slot>(products);
+  add_group<format>(rows, weights, i, products, acc);
+}
+
 // sums[16 rows][16] += products of `count` groups of 32.
 template <WeightFormat format>
 void multiply_block(const RowBlock& rows, const UnpackBuffer& weights, int64_t count, float* sums) {
-  using P = Properties<format>;
-  alignas(64) int32_t products[2][kBlockRows][kTileN];
-  const int64_t last = count * P::parts - 1;
+  alignas(64) Sums products[2];
+  const int64_t total = count * Properties<format>::parts;
   __m512 acc[kBlockRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kBlockRows; ++r) acc[r] = _mm512_loadu_ps(sums + r * kTileN);
-  multiply_group<format, 0>(rows, weights, 0, products[0]);
+  multiply_group<format, 0>(rows, weights, 0);
+  if (total > 1) multiply_group<format, 1>(rows, weights, 1);
+  if (total > 2) multiply_group<format, 2>(rows, weights, 2);
   int64_t i = 0;
-  for (; i + 2 <= last; i += 2) {
-    multiply_group<format, 1>(rows, weights, i + 1, products[1]);
-    add_group<format>(rows, weights, i, products[0], acc);
-    multiply_group<format, 0>(rows, weights, i + 2, products[0]);
-    add_group<format>(rows, weights, i + 1, products[1], acc);
+  for (; i + kSlots <= total; i += kSlots) {
+    advance<format, 0>(rows, weights, i, total, products[0], acc);
+    advance<format, 1>(rows, weights, i + 1, total, products[1], acc);
+    advance<format, 2>(rows, weights, i + 2, total, products[0], acc);
+    advance<format, 3>(rows, weights, i + 3, total, products[1], acc);
   }
-  if (i < last) multiply_group<format, 1>(rows, weights, i + 1, products[1]);
-  add_group<format>(rows, weights, i, products[0], acc);
-  if (i < last) add_group<format>(rows, weights, i + 1, products[1], acc);
+  if (i < total) advance<format, 0>(rows, weights, i, total, products[0], acc);
+  if (i + 1 < total) advance<format, 1>(rows, weights, i + 1, total, products[1], acc);
+  if (i + 2 < total) advance<format, 2>(rows, weights, i + 2, total, products[0], acc);
 #pragma GCC unroll 16
   for (int r = 0; r < kBlockRows; ++r) _mm512_storeu_ps(sums + r * kTileN, acc[r]);
 }
@@ -196,6 +236,7 @@ void run(const GemmTask& task) {
       for (int64_t g = 0; g < num_groups; g += kBlockGroups) {
         const int64_t count = num_groups - g < kBlockGroups ? num_groups - g : kBlockGroups;
         unpack_block<format>(task, panel, g, count, weights);
+        finish_stores();
         for (int64_t m = begin; m < end; m += kBlockRows) {
           const RowBlock rows = {task.a + m * task.a_stride + g * kGroup, task.a_stride,
                                  task.groups + m * task.groups_stride + g, task.groups_stride};

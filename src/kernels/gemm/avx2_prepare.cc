@@ -69,7 +69,7 @@ void prepare_q8(const PrepareTask& task) {
   for (int64_t m = task.row_begin; m < task.row_end; ++m) {
     const float* x = task.a + m * task.a_stride;
     std::byte* values = task.values + m * task.stride;
-    ActivationGroup* groups = task.groups + m * task.groups_per_row;
+    ActivationGroup* groups = task.groups + m * task.groups_stride;
     const int64_t whole = task.k / kGroup;
     for (int64_t g = 0; g < whole; ++g) {
       quantize_group(x + g * kGroup, values + g * kGroup, groups[g]);
@@ -79,6 +79,7 @@ void prepare_q8(const PrepareTask& task) {
       for (int64_t k = g * kGroup; k < task.k; ++k) padded[k - g * kGroup] = x[k];
       quantize_group(padded, values + g * kGroup, groups[g]);
     }
+    for (int64_t g = task.groups_per_row; g < task.groups_stride; ++g) groups[g] = {};
     for (int64_t k = task.groups_per_row * kGroup; k < task.stride; ++k) values[k] = std::byte{0};
   }
 }

@@ -225,21 +225,27 @@ template <WeightFormat format>
 inline WeightBlock unpack_block(const WeightBlock& panel, int64_t begin, int64_t count,
                                 UnpackBuffer& buffer) {
   using P = Properties<format>;
+  constexpr int64_t group_bytes = P::is_packed ? 256 : 512;
   WeightBlock block = {};
   block.groups = count;
+  // The block behind this one arrives while this one is multiplied.
+  for (int64_t line = 0; line < count * group_bytes; line += 64) {
+    const std::byte* next = panel.quants + (begin + count) * group_bytes;
+    _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T1);
+  }
   if constexpr (P::is_packed) {
     for (int64_t g = 0; g < count; ++g) {
       auto* out = reinterpret_cast<__m256i*>(buffer.quants + g * (kGroup * kTileN));
 #pragma GCC unroll 8
       for (int step = 0; step < kSteps; ++step) {
-        const Quants w = load_step<true>(panel.quants + (begin + g) * 256, step);
+        const Quants w = load_step<true>(panel.quants + (begin + g) * group_bytes, step);
         _mm256_store_si256(out + 2 * step, w.low);
         _mm256_store_si256(out + 2 * step + 1, w.high);
       }
     }
     block.quants = buffer.quants;
   } else {
-    block.quants = panel.quants + begin * (kGroup * kTileN);
+    block.quants = panel.quants + begin * group_bytes;
   }
   for (int64_t i = 0; i < count * P::parts; ++i) {
     store_channels(

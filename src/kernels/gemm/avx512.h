@@ -24,6 +24,9 @@ void gemm_q8<WeightFormat::q8_k>(const GemmTask& task);
 template <>
 void gemm_q8<WeightFormat::q8_k16>(const GemmTask& task);
 
+// avx512_prepare.cc
+void prepare_q8(const PrepareTask& task);
+
 // bf16 weights times fp32 activations: avx512_f32.cc.
 void gemm_bf16_f32(const GemmTask& task);
 

@@ -192,6 +192,11 @@ inline WeightBlock unpack_block(const WeightBlock& panel, int64_t begin, int64_t
   constexpr int64_t group_bytes = P::is_packed ? 256 : 512;
   WeightBlock block = {};
   block.groups = count;
+  // The block behind this one arrives while this one is multiplied.
+  for (int64_t line = 0; line < count * group_bytes; line += 64) {
+    const std::byte* next = panel.quants + (begin + count) * group_bytes;
+    _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T1);
+  }
   if constexpr (P::is_packed || P::is_signed) {
     for (int64_t g = 0; g < count; ++g) {
 #pragma GCC unroll 8

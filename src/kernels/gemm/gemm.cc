@@ -48,7 +48,7 @@ void run(const GemmArguments& arguments, Range panels) {
           .a = a.values,
           .a_stride = a.row_stride,
           .groups = a.groups,
-          .groups_stride = a.groups_per_row,
+          .groups_stride = a.group_stride,
           .c = arguments.c.data,
           .c_stride = arguments.c.row_stride,
           .bias = arguments.bias,
@@ -67,7 +67,8 @@ void prepare(Matrix<const float> a, Range rows, const PreparedActivations& out) 
           .values = out.values,
           .stride = out.row_stride,
           .groups = out.groups,
-          .groups_per_row = out.groups_per_row});
+          .groups_per_row = out.groups_per_row,
+          .groups_stride = out.group_stride});
 }
 
 template <WeightFormat format>
@@ -98,7 +99,7 @@ constexpr GemmKernel avx512_q8(const char* name) {
           format,
           Format::q8,
           run<avx512::gemm_q8<format>>,
-          prepare<avx2::prepare_q8>};
+          prepare<avx512::prepare_q8>};
 }
 // Blocks of 16 rows by AMX, the rest by vectors: the results are the same bit for bit.
 template <WeightFormat format>
@@ -120,7 +121,7 @@ constexpr GemmKernel amx_q8(const char* name) {
           format,
           Format::q8,
           run<amx_then_vector_q8<format>>,
-          prepare<avx2::prepare_q8>};
+          prepare<avx512::prepare_q8>};
 }
 constexpr GemmKernel scalar_q8(const char* name, WeightFormat format) {
   return {name, Isa::scalar, always, format, Format::q8, scalar::gemm_q8, scalar::prepare_q8};
@@ -243,7 +244,7 @@ Status validate(const GemmKernel& kernel, const GemmArguments& arguments) {
   }
   const PreparedActivations expected = layout_prepared_activations(a.format, 0, a.k, nullptr);
   if (reinterpret_cast<uintptr_t>(a.values) % 64 != 0 || a.row_stride != expected.row_stride ||
-      a.groups_per_row != expected.groups_per_row ||
+      a.groups_per_row != expected.groups_per_row || a.group_stride != expected.group_stride ||
       (a.format == Format::q8 && a.groups == nullptr)) {
     return error(kInvalid,
                  "gemm {}: activations (row stride {}, {} groups) are not laid out by "

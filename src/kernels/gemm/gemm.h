@@ -64,6 +64,7 @@ struct PreparedActivations {
   std::byte* values = nullptr;        // f32, bf16 or int8; 64-byte aligned rows
   ActivationGroup* groups = nullptr;  // q8: [M, groups_per_row]
   int64_t groups_per_row = 0;
+  int64_t group_stride = 0;  // groups between rows; those behind the row's are zero
 };
 
 // What happens to C on the way out.

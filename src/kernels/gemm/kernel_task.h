@@ -47,6 +47,7 @@ struct PrepareTask {
   int64_t stride;  // elements between rows of `values`; what lies behind k becomes zero
   ActivationGroup* groups;
   int64_t groups_per_row;
+  int64_t groups_stride;  // groups between rows; those behind groups_per_row become zero
 };
 
 }  // namespace tw::kernels

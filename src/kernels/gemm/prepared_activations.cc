@@ -21,8 +21,9 @@ int64_t element_size(ActivationFormat format) {
   return 0;
 }
 
-// One cache line more than the padded row: rows at a stride of a power of two would all fall into
-// the same few sets of the cache, where a block of rows evicts itself.
+// Rows of values and of groups are one cache line longer than they need be: rows at a stride of a
+// power of two would all fall into the same few sets of the cache, where a block of rows evicts
+// itself.
 int64_t row_bytes(ActivationFormat format, int64_t k) {
   return round_up(k, kSuperGroup) * element_size(format) + 64;
 }
@@ -31,11 +32,16 @@ int64_t groups_per_row(ActivationFormat format, int64_t k) {
   return format == ActivationFormat::q8 ? round_up(k, kSuperGroup) / 32 : 0;
 }
 
+int64_t group_stride(ActivationFormat format, int64_t k) {
+  constexpr int64_t kGroupsPerLine = 64 / sizeof(ActivationGroup);
+  return format == ActivationFormat::q8 ? groups_per_row(format, k) + kGroupsPerLine : 0;
+}
+
 }  // namespace
 
 size_t prepared_activations_size(ActivationFormat format, int64_t max_m, int64_t k) {
   const int64_t group_bytes =
-      groups_per_row(format, k) * static_cast<int64_t>(sizeof(ActivationGroup));
+      group_stride(format, k) * static_cast<int64_t>(sizeof(ActivationGroup));
   return static_cast<size_t>(round_up(max_m * (row_bytes(format, k) + group_bytes), 64));
 }
 
@@ -49,6 +55,7 @@ PreparedActivations layout_prepared_activations(ActivationFormat format, int64_t
   a.row_stride = row_bytes(format, k) / element_size(format);
   a.values = memory;
   a.groups_per_row = groups_per_row(format, k);
+  a.group_stride = group_stride(format, k);
   if (format == ActivationFormat::q8) {
     a.groups = reinterpret_cast<ActivationGroup*>(memory + m * row_bytes(format, k));
   }

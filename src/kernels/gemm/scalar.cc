@@ -151,7 +151,7 @@ void gemm_q8(const GemmArguments& arguments, Range panels) {
       for (int64_t m = rows.begin; m < rows.end; ++m) {
         const int8_t* x = reinterpret_cast<const int8_t*>(a.values) + m * a.row_stride + k;
         multiply_group(group, t.group_size, t.has_minimum, x,
-                       a.groups[m * a.groups_per_row + k / kGroup], sums[m - rows.begin]);
+                       a.groups[m * a.group_stride + k / kGroup], sums[m - rows.begin]);
       }
     }
   });
@@ -201,8 +201,10 @@ void prepare_q8(Matrix<const float> a, Range rows, const PreparedActivations& ou
         if (i < 16) group.first_half_sum += quant;
       }
       group.scaled_sum = group.scale * static_cast<float>(group.sum);
-      out.groups[m * out.groups_per_row + g] = group;
+      out.groups[m * out.group_stride + g] = group;
     }
+    ActivationGroup* groups = out.groups + m * out.group_stride;
+    std::fill(groups + out.groups_per_row, groups + out.group_stride, ActivationGroup{});
   }
 }
 

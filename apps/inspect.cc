@@ -1,0 +1,107 @@
+// `tilewright inspect`: what a checkpoint holds, without loading it.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "apps/commands.h"
+#include "core/log.h"
+#include "weights/checkpoint.h"
+#include "weights/tokenizer_source.h"
+
+namespace tw {
+namespace {
+
+struct InspectOptions {
+  std::string path;
+  bool tensors = true;
+};
+
+double mib(uint64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+void print_tensors(const Checkpoint& checkpoint) {
+  size_t width = 4;
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    width = std::max(width, tensor.name.size());
+  }
+  fmt::print("tensors\n  {:<{}}  {:<5} {:<20} {:>12}\n", "name", width, "type", "shape", "bytes");
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    fmt::print("  {:<{}}  {:<5} {:<20} {:>12}\n", tensor.name, width, traits(tensor.type).name,
+               fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.data.size());
+  }
+}
+
+void print_totals(const Checkpoint& checkpoint) {
+  struct Total {
+    int64_t tensors = 0;
+    uint64_t elements = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<std::string, Total> totals;
+  Total all;
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    uint64_t elements = 1;
+    for (int64_t dimension : tensor.shape) elements *= static_cast<uint64_t>(dimension);
+    for (Total* total : {&totals[traits(tensor.type).name], &all}) {
+      ++total->tensors;
+      total->elements += elements;
+      total->bytes += tensor.data.size();
+    }
+  }
+  fmt::print("totals\n");
+  for (const auto& [type, total] : totals) {
+    fmt::print("  {:<5} {:>5} tensors {:>14} elements {:>10.1f} MiB\n", type, total.tensors,
+               total.elements, mib(total.bytes));
+  }
+  fmt::print("  {:<5} {:>5} tensors {:>14} elements {:>10.1f} MiB\n", "all", all.tensors,
+             all.elements, mib(all.bytes));
+}
+
+void print_tokenizer(const Checkpoint& checkpoint) {
+  fmt::print("tokenizer\n");
+  auto source = checkpoint.tokenizer_source();
+  if (!source) {
+    fmt::print("  none: {}\n", source.error().message);
+  } else if (source->gguf) {
+    fmt::print("  GGUF model {} pre {}, {} tokens, {} merges\n", source->gguf->model,
+               source->gguf->pre.empty() ? "(none)" : source->gguf->pre,
+               source->gguf->tokens.size(), source->gguf->merges.size());
+  } else {
+    fmt::print("  tokenizer.json, {} bytes\n", source->tokenizer_json.size());
+  }
+  fmt::print("  {}\n", dump_json(checkpoint.tokenizer_config()));
+  const auto chat_template = checkpoint.chat_template();
+  fmt::print("chat template\n{}\n", chat_template ? *chat_template : "  none");
+}
+
+Status inspect(const InspectOptions& options) {
+  auto checkpoint = Checkpoint::open(options.path);
+  if (!checkpoint) return forward_error(checkpoint);
+  fmt::print("{} ({})\n", options.path, (*checkpoint)->container());
+  fmt::print("config\n{}\n", dump_json((*checkpoint)->config(), 2));
+  fmt::print("generation config\n  {}\n", dump_json((*checkpoint)->generation_config()));
+  if (options.tensors) print_tensors(**checkpoint);
+  print_totals(**checkpoint);
+  print_tokenizer(**checkpoint);
+  return {};
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand(
+      "inspect", "Print a checkpoint's configuration, tensors, tokenizer and chat template");
+  auto options = std::make_shared<InspectOptions>();
+  command->add_option("path", options->path, "GGUF file, or folder with safetensors")->required();
+  command->add_flag("!--no-tensors", options->tensors, "Leave out the list of tensors");
+  command->callback([options, &exit_code] {
+    if (Status status = inspect(*options); !status) exit_code = report(status.error());
+  });
+}
+
+}  // namespace tw

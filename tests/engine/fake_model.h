@@ -1,0 +1,99 @@
+// A model without arithmetic: its logits are a hash of the whole context, read back through the
+// pages it is given. A page shared wrongly, freed early or written twice changes what it says.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/check.h"
+#include "models/model.h"
+
+namespace tw::testing_support {
+
+inline uint64_t mix(uint64_t value) {
+  value = (value ^ (value >> 31)) * 0x9e3779b97f4a7c15u;
+  return value ^ (value >> 29);
+}
+
+class FakeModel final : public Model {
+ public:
+  static constexpr int64_t kVocabSize = 97;
+
+  explicit FakeModel(int64_t context_length = 512) {
+    limits_.vocab_size = kVocabSize;
+    limits_.max_position_embeddings = context_length;
+    limits_.kv_bytes_per_token = 8;
+  }
+
+  // What follows a context, computed without pages: the oracle.
+  static int32_t next_token(const std::vector<int32_t>& context) {
+    uint64_t hash = 1;
+    for (size_t i = 0; i < context.size(); ++i) {
+      hash = add(hash, static_cast<int32_t>(i), context[i]);
+    }
+    return static_cast<int32_t>(hash % kVocabSize);
+  }
+
+  const ModelLimits& limits() const override { return limits_; }
+
+  Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                 int32_t max_num_seqs) override {
+    page_size_ = page_size;
+    max_num_tokens_ = max_num_tokens;
+    slots_.assign(static_cast<size_t>(num_pages * page_size), {-1, -1});
+    logits_.resize(static_cast<size_t>(max_num_tokens * kVocabSize));
+    return {};
+  }
+
+  Matrix<const float> forward(const Batch& batch) override {
+    ++num_steps;
+    TW_CHECK(batch.num_tokens() <= max_num_tokens_);
+    for (size_t i = 0; i < batch.token_ids.size(); ++i) {
+      slots_[static_cast<size_t>(batch.kv_slots[i])] = {batch.token_ids[i], batch.positions[i]};
+    }
+    for (size_t row = 0; row < batch.logit_tokens.size(); ++row) {
+      fill_row(batch, batch.logit_tokens[row], logits_.data() + row * kVocabSize);
+    }
+    return {logits_.data(), batch.num_logits(), kVocabSize, kVocabSize};
+  }
+
+  int64_t num_steps = 0;
+  bool give_nan = false;
+
+ private:
+  struct Slot {
+    int32_t token;
+    int32_t position;
+  };
+
+  static uint64_t add(uint64_t hash, int32_t position, int32_t token) {
+    return mix(hash + static_cast<uint64_t>(position) * 1000003u + static_cast<uint64_t>(token));
+  }
+
+  void fill_row(const Batch& batch, int32_t token_index, float* row) const {
+    size_t seq = 0;
+    while (batch.seq_starts[seq + 1] <= token_index) ++seq;
+    const int32_t position = batch.positions[static_cast<size_t>(token_index)];
+    const int32_t* pages = batch.page_tables.data() + batch.page_table_starts[seq];
+    uint64_t hash = 1;
+    for (int32_t i = 0; i <= position; ++i) {
+      const Slot& slot =
+          slots_[static_cast<size_t>(pages[i / page_size_] * page_size_ + i % page_size_)];
+      // A slot that holds another position poisons everything after it.
+      hash = slot.position == i ? add(hash, i, slot.token) : 0xbad;
+    }
+    for (int64_t i = 0; i < kVocabSize; ++i) {
+      row[i] = give_nan ? __builtin_nanf("")
+                        : static_cast<float>(mix(hash + static_cast<uint64_t>(i)) % 1000) * 1e-3f;
+    }
+    row[hash % kVocabSize] = 5.0f;
+  }
+
+  ModelLimits limits_;
+  int32_t page_size_ = 0;
+  int32_t max_num_tokens_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<float> logits_;
+};
+
+}  // namespace tw::testing_support

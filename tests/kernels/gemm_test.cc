@@ -259,7 +259,11 @@ TEST_P(GemmKernelTest, NotANumberStaysInItsRow) {
 // All kernels of an activation format prepare the same bytes, in any split of the rows.
 TEST_P(GemmKernelTest, PreparationMatchesScalar) {
   for (int64_t k : {1, 32, 100, 256, 577}) {
-    const GemmProblem problem = random_problem(kernel().format, 9, 16, k, 47);
+    GemmProblem problem = random_problem(kernel().format, 9, 16, k, 47);
+    // Row 3 too small to quantize, row 4 with an infinity, row 5 with a NaN.
+    for (int64_t i = 0; i < k; ++i) problem.a[static_cast<size_t>(3 * k + i)] *= 1e-33f;
+    problem.a[static_cast<size_t>(4 * k + k / 2)] = -std::numeric_limits<float>::infinity();
+    problem.a[static_cast<size_t>(5 * k)] = std::numeric_limits<float>::quiet_NaN();
     const Prepared whole = prepare(kernel(), problem);
     Prepared parts = prepare(kernel(), problem);
     std::memset(parts.memory.data(), 0xee, parts.memory.size());

@@ -7,12 +7,17 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use crate::ffi::{guarded, text, Failure, OwnedString, Status};
-use crate::{generation_blocks, python_json, python_strings};
+use crate::{generation_blocks, python_json, python_values};
 
 /// Fuel: about one unit per instruction or 64 bytes made. What real templates take is linear in
-/// the conversation, some tens of instructions per message.
-const BASE_FUEL: u64 = 2_000_000;
-const FUEL_PER_INPUT_BYTE: u64 = 16;
+/// the conversation, a few hundred units per message at most.
+const BASE_FUEL: u64 = 500_000;
+const FUEL_PER_INPUT_BYTE: u64 = 8;
+const MAX_FUEL: u64 = 8_000_000;
+
+/// A loop can nest lists as deep as its fuel lasts, and freeing them recurses: measured, at most
+/// about 100 bytes of stack per unit of fuel. The stack is address space until it is used.
+const STACK_BYTES_PER_FUEL: u64 = 128;
 
 const NAME: &str = "chat template";
 
@@ -31,9 +36,11 @@ impl ChatTemplate {
         environment.set_syntax(syntax);
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment.set_unknown_method_callback(python_strings::unknown_method);
+        environment.set_unknown_method_callback(python_values::unknown_method);
         minijinja_contrib::add_to_environment(&mut environment);
         environment.add_filter("tojson", python_json::tojson);
+        environment.add_test("sequence", python_values::is_sequence);
+        environment.add_test("iterable", python_values::is_iterable);
         environment.add_function(
             "raise_exception",
             |message: String| -> Result<Value, Error> {
@@ -48,7 +55,18 @@ impl ChatTemplate {
 
     /// `variables`: a JSON object. `unix_time` is what strftime_now takes as now.
     fn render(&self, variables: &str, unix_time: i64) -> Result<String, Failure> {
-        let fuel = BASE_FUEL + FUEL_PER_INPUT_BYTE * variables.len() as u64;
+        let fuel = (BASE_FUEL + FUEL_PER_INPUT_BYTE * variables.len() as u64).min(MAX_FUEL);
+        on_large_stack((fuel * STACK_BYTES_PER_FUEL) as usize, || {
+            self.render_with_fuel(variables, unix_time, fuel)
+        })
+    }
+
+    fn render_with_fuel(
+        &self,
+        variables: &str,
+        unix_time: i64,
+        fuel: u64,
+    ) -> Result<String, Failure> {
         let context: Value = serde_json::from_str(variables)
             .map_err(|error| Failure::invalid_argument(format!("template variables: {error}")))?;
         let mut environment = self.environment.clone();
@@ -61,6 +79,23 @@ impl ChatTemplate {
             .and_then(|template| template.render(context))
             .map_err(|error| Failure::invalid_argument(describe(&error)))
     }
+}
+
+/// Runs `body` on a thread with a stack of that size, and waits for it. Panics pass through.
+fn on_large_stack<T: Send>(
+    stack_bytes: usize,
+    body: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("chat template".to_owned())
+            .stack_size(stack_bytes)
+            .spawn_scoped(scope, body)
+            .map_err(|error| Failure::internal(format!("cannot start a thread: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+    })
 }
 
 fn local_time(format: &str, unix_time: i64) -> Result<String, Error> {

@@ -6,6 +6,6 @@ mod decode_stream;
 mod ffi;
 mod generation_blocks;
 mod python_json;
-mod python_strings;
+mod python_values;
 mod token_bytes;
 mod tokenizer;

@@ -1,33 +1,39 @@
 //! The `tojson` filter as Hugging Face defines it: Python's `json.dumps`, without HTML escapes.
 
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// Deeper values are refused, as recursion has an end.
 const MAX_DEPTH: usize = 128;
 
+/// More spaces per level are cut to this.
+const MAX_INDENT: usize = 64;
+
 /// What serializing costs in fuel: far more than copying the bytes.
 const BYTES_PER_FUEL: usize = 4;
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
-pub fn tojson(state: &State, value: &Value, args: Rest<Value>) -> Result<Value, Error> {
-    let (positional, kwargs): (&[Value], Kwargs) = minijinja::value::from_args(&args)?;
-    let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
-        let given = match positional.get(index) {
-            Some(value) => Some(value.clone()),
-            None => kwargs.get::<Option<Value>>(name)?,
-        };
-        Ok(given.filter(|value| !value.is_none() && !value.is_undefined()))
+/// `tojson(value, ensure_ascii=False, indent=None, *, separators=None, sort_keys=False)`
+pub fn tojson(
+    state: &State,
+    value: &Value,
+    ensure_ascii: Option<Value>,
+    indent: Option<Value>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let argument = |given: Option<Value>, name: &str| -> Result<Option<Value>, Error> {
+        let named: Option<Value> = kwargs.get(name)?;
+        let value = given.or(named);
+        Ok(value.filter(|value| !value.is_none() && !value.is_undefined()))
     };
-    let ensure_ascii = argument(0, "ensure_ascii")?.is_some_and(|value| value.is_true());
-    let indent = match argument(1, "indent")? {
+    let ensure_ascii = argument(ensure_ascii, "ensure_ascii")?.is_some_and(|value| value.is_true());
+    let indent = match argument(indent, "indent")? {
         None => None,
         Some(value) => Some(match value.as_str() {
             Some(text) => text.to_owned(),
-            None => " ".repeat(usize::try_from(value)?.min(64)),
+            None => " ".repeat(usize::try_from(value)?.min(MAX_INDENT)),
         }),
     };
-    let (item_separator, key_separator) = match argument(2, "separators")? {
+    let (item_separator, key_separator) = match argument(None, "separators")? {
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
         Some(pair) => (
@@ -35,7 +41,7 @@ pub fn tojson(state: &State, value: &Value, args: Rest<Value>) -> Result<Value, 
             pair.get_item_by_index(1)?.to_string(),
         ),
     };
-    let sort_keys = argument(3, "sort_keys")?.is_some_and(|value| value.is_true());
+    let sort_keys = argument(None, "sort_keys")?.is_some_and(|value| value.is_true());
     kwargs.assert_all_used()?;
 
     let mut writer = Writer {

@@ -1,6 +1,7 @@
-//! Methods of Python's `str` that templates call and `minijinja-contrib` leaves out.
+//! What templates expect of Python's values and `minijinja` has otherwise: methods of `str` that
+//! `minijinja-contrib` leaves out, and tests that look at Python's protocols.
 
-use minijinja::value::{from_args, ValueKind};
+use minijinja::value::{from_args, Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// The environment's callback for methods that it does not know.
@@ -29,6 +30,19 @@ pub fn unknown_method(
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
 }
 
+/// `is sequence`: what has a length and items, so dicts and strings as well.
+pub fn is_sequence(value: &Value) -> bool {
+    matches!(
+        value.kind(),
+        ValueKind::Seq | ValueKind::Map | ValueKind::String
+    )
+}
+
+/// `is iterable`: an undefined value iterates as empty, none does not iterate.
+pub fn is_iterable(value: &Value) -> bool {
+    is_sequence(value) || matches!(value.kind(), ValueKind::Iterable | ValueKind::Undefined)
+}
+
 fn separator_of(args: &[Value]) -> Result<&str, Error> {
     let (separator,): (&str,) = from_args(args)?;
     if separator.is_empty() {
@@ -43,7 +57,7 @@ fn partition(text: &str, args: &[Value]) -> Result<Value, Error> {
         Some((head, tail)) => [head, separator, tail],
         None => [text, "", ""],
     };
-    Ok(parts.into_iter().map(Value::from).collect())
+    Ok(Value::from(Tuple::from(parts.map(Value::from).to_vec())))
 }
 
 fn rpartition(text: &str, args: &[Value]) -> Result<Value, Error> {
@@ -52,7 +66,7 @@ fn rpartition(text: &str, args: &[Value]) -> Result<Value, Error> {
         Some((head, tail)) => [head, separator, tail],
         None => ["", "", text],
     };
-    Ok(parts.into_iter().map(Value::from).collect())
+    Ok(Value::from(Tuple::from(parts.map(Value::from).to_vec())))
 }
 
 /// `rsplit(sep, maxsplit=-1)`; splitting at white space is left to `split`.

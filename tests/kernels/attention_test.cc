@@ -2,22 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "kernels/attention_fixture.h"
+#include "kernels/vector_rows.h"
 
 namespace tw::kernels {
 namespace {
-
-std::vector<const KernelRow<AttentionKernels>*> machine_rows() {
-  const auto features = usable_cpu_features();
-  TW_CHECK(features.has_value());
-  std::vector<const KernelRow<AttentionKernels>*> rows;
-  for (const auto& row : attention_kernels()) {
-    if (row.supported(*features)) rows.push_back(&row);
-  }
-  return rows;
-}
 
 class AttentionTest : public testing::TestWithParam<const KernelRow<AttentionKernels>*> {
  protected:
@@ -35,8 +24,8 @@ class AttentionTest : public testing::TestWithParam<const KernelRow<AttentionKer
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Table, AttentionTest, testing::ValuesIn(machine_rows()),
-                         [](const auto& test) { return std::string(test.param->name); });
+INSTANTIATE_TEST_SUITE_P(Table, AttentionTest, testing::ValuesIn(machine_rows(attention_kernels())),
+                         row_name<AttentionKernels>);
 
 void expect_within_bounds(const AttentionProblem& problem, const std::vector<float>& out) {
   const Reference reference = attention_reference(problem);

@@ -1,5 +1,5 @@
-// Elementary functions over Vec (see vector_scalar.h). Bounds are checked by
-// tests/kernels/activation_math_test.cc.
+// Elementary functions over Vec (see vector_scalar.h). Their bounds are checked by
+// tests/kernels/activation_test.cc and sampling_test.cc.
 #pragma once
 
 namespace tw::kernels {

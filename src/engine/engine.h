@@ -24,7 +24,7 @@ struct EngineConfig {
   int32_t max_running_requests = 64;   // sequences per step
   int32_t max_queued_requests = 1024;  // beyond it, submit() answers resource_exhausted
   bool disable_radix_cache = false;
-  std::vector<TokenId> eos_token_ids;
+  std::vector<TokenId> eos_token_ids = {};
   uint64_t random_seed = 0;  // for requests without a seed of their own
 };
 

@@ -24,12 +24,12 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // (0, 2]
   float frequency_penalty = 0.0f;   // [-2, 2]
   float presence_penalty = 0.0f;    // [-2, 2]
-  std::optional<uint64_t> seed;
+  std::optional<uint64_t> seed = {};
   int32_t max_new_tokens = 128;
   int32_t min_new_tokens = 0;
   bool ignore_eos = false;
-  std::vector<TokenId> stop_token_ids;
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> stop_token_ids = {};
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
 
   // Names the field and its valid range when a value cannot be right.
   Status validate(int64_t vocab_size) const;

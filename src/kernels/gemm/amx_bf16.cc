@@ -7,7 +7,10 @@
 // panels (2 x 16 KiB) stays in L1 while all rows pass; a block of rows (1 MiB) stays in L2 while
 // all panels pass.
 //
-// Every row count takes this path, also one row (tiles of one row): the instruction adds a row's
+// Up to 16 rows, bound by memory, take 1 x 4 tiles instead: four panels stream side by side, each
+// asked for early (15 against 19 GB/s a core with one stream).
+//
+// Every row count takes TDPBF16PS, also one row (tiles of one row): the instruction adds a row's
 // products in an order of its own, and so a row's result never depends on its company. It treats
 // denormal inputs as zero and rounds to nearest even.
 #include <immintrin.h>
@@ -22,6 +25,7 @@ constexpr int64_t kStep = 32;  // k of one tile
 constexpr int64_t kBlockK = 512;
 constexpr int kBlockM = 2 * kBlockRows;
 constexpr int kBlockPanels = 2;
+constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kMaxRows = 512;
 constexpr int64_t kActivationBytes = 1 << 20;
 
@@ -133,6 +137,69 @@ void multiply_panels(const GemmTask& task, int64_t panel, int64_t begin, int64_t
   }
 }
 
+// Panels [panel, panel + panels) for all rows, of which there are at most 16.
+template <int panels>
+void multiply_few_rows(const GemmTask& task, int64_t panel) {
+  constexpr int64_t stride = panels * kTileN * sizeof(float);
+  alignas(64) float sums[kBlockRows * panels * kTileN];
+  const std::byte* b = task.panels + panel * task.panel_size;
+  const auto load_ahead = [&](const std::byte* at) {
+    for (int64_t line = 0; line < 1024; line += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes + line), _MM_HINT_T0);
+    }
+    return at;
+  };
+  _tile_zero(0);
+  if constexpr (panels > 1) {
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t k = 0; k < task.padded_k; k += kStep) {
+    const std::byte* at = b + k * 32;
+    _tile_loadd(4, task.a + 2 * k, 2 * task.a_stride);
+    _tile_loadd(5, load_ahead(at), 64);
+    _tile_dpbf16ps(0, 4, 5);
+    if constexpr (panels > 1) {
+      static_assert(panels == 4);
+      _tile_loadd(6, load_ahead(at + task.panel_size), 64);
+      _tile_dpbf16ps(1, 4, 6);
+      _tile_loadd(7, load_ahead(at + 2 * task.panel_size), 64);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_loadd(5, load_ahead(at + 3 * task.panel_size), 64);
+      _tile_dpbf16ps(3, 4, 5);
+    }
+  }
+  _tile_stored(0, sums, stride);
+  if constexpr (panels > 1) {
+    _tile_stored(1, sums + kTileN, stride);
+    _tile_stored(2, sums + 2 * kTileN, stride);
+    _tile_stored(3, sums + 3 * kTileN, stride);
+  }
+  for (int64_t m = 0; m < task.m; ++m) {
+    for (int p = 0; p < panels; ++p) {
+      finish_row(task, m, panel + p, _mm512_load_ps(sums + (m * panels + p) * kTileN));
+    }
+  }
+}
+
+void few_rows(const GemmTask& task) {
+  constexpr int panels = 4;
+  TileConfig config;
+  for (int tile = 0; tile < 5; ++tile) {  // C and A
+    config.rows[tile] = static_cast<uint8_t>(task.m);
+    config.bytes_per_row[tile] = 64;
+  }
+  for (int tile = 5; tile < 8; ++tile) {  // B
+    config.rows[tile] = kStep / 2;
+    config.bytes_per_row[tile] = 64;
+  }
+  load_config(config);
+  int64_t panel = task.panel_begin;
+  for (; panel + panels <= task.panel_end; panel += panels) multiply_few_rows<panels>(task, panel);
+  for (; panel < task.panel_end; ++panel) multiply_few_rows<1>(task, panel);
+}
+
 // Round to nearest even; NaN stays NaN (quiet), as to_bf16 does.
 inline __m256i round_to_bf16(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
@@ -147,6 +214,12 @@ inline __m256i round_to_bf16(__m512 value) {
 }  // namespace
 
 void gemm_bf16(const GemmTask& task) {
+  if (task.m == 0) return;
+  if (task.m <= kBlockRows) {
+    few_rows(task);
+    _tile_release();
+    return;
+  }
   alignas(64) float sums[kMaxRows * kBlockPanels * kTileN];
   int64_t rows_per_block = kActivationBytes / (2 * task.padded_k) / kBlockM * kBlockM;
   if (rows_per_block < kBlockM) rows_per_block = kBlockM;

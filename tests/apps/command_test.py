@@ -1,0 +1,213 @@
+"""Runs the tilewright command as a user does: good input, bad input, exit codes and messages.
+
+usage: command_test.py TILEWRIGHT SOURCE_DIR
+"""
+import json
+import os
+import pathlib
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TILEWRIGHT = sys.argv[1]
+SOURCE = pathlib.Path(sys.argv[2])
+MODEL = pathlib.Path(os.environ.get("TW_MODEL_DIR", SOURCE / ".cache/models")) / \
+    "SmolLM2-135M-Instruct.Q4_1.gguf"
+PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def run(*arguments, timeout=300, environment=None, stdin=None):
+    return subprocess.run([TILEWRIGHT, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout, env={**os.environ, **(environment or {})}, input=stdin)
+
+
+def gguf(metadata=(), tensors=(), version=3, magic=b"GGUF"):
+    """A small GGUF file; metadata values are strings or unsigned integers."""
+    def string(text):
+        return struct.pack("<Q", len(text)) + text.encode()
+    data = magic + struct.pack("<IQQ", version, len(tensors), len(metadata))
+    for key, value in metadata:
+        data += string(key)
+        data += struct.pack("<I", 8) + string(value) if isinstance(value, str) else \
+            struct.pack("<II", 4, value)
+    offset = 0
+    for name, shape in tensors:
+        data += string(name) + struct.pack("<I", len(shape))
+        data += b"".join(struct.pack("<Q", dimension) for dimension in shape)
+        data += struct.pack("<IQ", 0, offset)
+        size = 4
+        for dimension in shape:
+            size *= dimension
+        offset += (size + 31) // 32 * 32
+    data += b"\0" * (-len(data) % 32)
+    return data + b"\0" * offset
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tw_command_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def expect_refused(self, result, *words):
+        self.assertEqual(result.returncode, 2, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
+
+
+class GoodInput(Command):
+    def test_help_teaches(self):
+        result = run("--help")
+        self.assertEqual(result.returncode, 0)
+        for command in ("serve", "generate", "chat", "bench", "inspect", "convert"):
+            self.assertIn(command, result.stdout)
+            self.assertEqual(run(command, "--help").returncode, 0)
+        self.assertIn("--max-total-tokens", run("serve", "--help").stdout)
+        self.assertIn("tilewright", run("--version").stdout)
+
+    def test_generate(self):
+        result = run("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
+                     "--max-new-tokens", 16)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Paris", result.stdout)
+
+    def test_generate_stops_before_a_stop_string(self):
+        result = run("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
+                     "--stop", "Paris")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("capital of France is", result.stdout)
+        self.assertNotIn("Paris", result.stdout)
+
+    def test_chat(self):
+        result = run("chat", "--model-path", MODEL, "--temperature", 0, "--max-new-tokens", 20,
+                     stdin="What is the capital of France?\n/clear\n/quit\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Paris", result.stdout)
+
+    def test_convert_gives_the_same_model(self):
+        target = self.folder / "hf"
+        result = run("convert", MODEL, target)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.expect_refused(run("convert", MODEL, target), "not empty", "--force")
+        generate = ("generate", "--prompt", PROMPT, "--temperature", 0, "--max-new-tokens", 16,
+                    "--model-path")
+        folder, file = run(*generate, target), run(*generate, MODEL)
+        self.assertEqual(folder.returncode, 0, folder.stderr)
+        self.assertEqual(folder.stdout, file.stdout)
+        inspected = run("inspect", target).stdout
+        self.assertIn("model.layers.29.mlp.down_proj.weight", inspected)
+        self.assertIn("BF16", inspected)
+
+    def test_inspect(self):
+        result = run("inspect", MODEL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for word in ("GGUF v3", "LlamaForCausalLM", "model.embed_tokens.weight", "Q4_1",
+                     "smollm", "<|im_start|>"):
+            self.assertIn(word, result.stdout)
+
+    def test_bench(self):
+        result = run("bench", "--model-path", MODEL, "--prompt-tokens", 32, "--output-tokens", 4,
+                     "-r", 1, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(json.loads(result.stdout)["decode_tokens_per_second"], 0)
+
+    def test_every_instruction_set_answers(self):
+        for isa in ("scalar", "avx2", "avx512", "amx"):
+            result = run("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
+                         "--max-new-tokens", 6, environment={"TILEWRIGHT_ISA": isa})
+            if result.returncode == 2:
+                self.assertIn("this machine has no more than", result.stderr)
+            else:
+                self.assertIn("Paris", result.stdout, isa)
+
+
+class BadInput(Command):
+    def generate(self, path, *more, environment=None):
+        return run("generate", "--model-path", path, "--prompt", "x", *more,
+                   environment=environment)
+
+    def test_flags(self):
+        self.expect_refused(run())
+        self.expect_refused(run("serve"), "--model-path")
+        self.expect_refused(run("nonsense"))
+        self.expect_refused(self.generate(MODEL, "--mem-fraction-static", "2"),
+                            "--mem-fraction-static")
+        self.expect_refused(self.generate(MODEL, "--threads", "-1"), "--threads")
+        self.expect_refused(self.generate(MODEL, "--dtype", "int3"), "int3", "bfloat16")
+        self.expect_refused(self.generate(MODEL, "--log-level", "loud"), "loud", "debug")
+        self.expect_refused(self.generate(MODEL, "--temperature", "-1"), "temperature is -1")
+        self.expect_refused(self.generate(MODEL, "--context-length", "100000"), "8192")
+        self.expect_refused(self.generate(MODEL, "--page-size", "7"), "page")
+        self.expect_refused(self.generate(MODEL, environment={"TILEWRIGHT_ISA": "neon"}), "neon",
+                            "avx2")
+
+    def test_too_little_memory(self):
+        self.expect_refused(self.generate(MODEL, "--max-total-tokens", 10**9),
+                            "--max-total-tokens", "GiB")
+
+    def test_prompt_longer_than_the_context(self):
+        self.expect_refused(
+            run("generate", "--model-path", MODEL, "--prompt", "-", stdin="a b " * 6000),
+            "context length is 8192")
+
+    def test_prompt_that_is_no_utf8(self):
+        result = subprocess.run([TILEWRIGHT, "generate", "--model-path", MODEL, "--prompt",
+                                 b"\xff\xfe"], capture_output=True, timeout=300)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"UTF-8", result.stderr)
+
+    def test_missing_and_wrong_files(self):
+        self.expect_refused(self.generate(self.folder / "no.gguf"), "no.gguf", "no such file")
+        self.expect_refused(self.generate(self.folder), "config.json")
+        self.expect_refused(self.generate(self.write("text.gguf", b"hello world")), "text.gguf",
+                            "not a GGUF file")
+        self.expect_refused(self.generate(self.write("empty.gguf", b"")), "empty.gguf")
+        self.expect_refused(self.generate(self.write("v9.gguf", gguf(version=9))), "version 9")
+
+    def test_truncated_real_file(self):
+        head = MODEL.read_bytes()[:3_000_000]
+        for size in (10, 1000, 100_000, 3_000_000):
+            path = self.write("cut.gguf", head[:size])
+            self.expect_refused(self.generate(path), "cut.gguf")
+
+    def test_unknown_architecture_lists_the_known(self):
+        path = self.write("other.gguf", gguf([("general.architecture", "mamba")]))
+        self.expect_refused(self.generate(path), "mamba", "LlamaForCausalLM")
+
+    def test_missing_tensor_and_wrong_shape(self):
+        metadata = [("general.architecture", "llama"), ("llama.embedding_length", 64),
+                    ("llama.feed_forward_length", 64), ("llama.block_count", 1),
+                    ("llama.attention.head_count", 2), ("llama.context_length", 64)]
+        path = self.write("bare.gguf", gguf(metadata))
+        self.expect_refused(self.generate(path), "bare.gguf")
+        path = self.write("shape.gguf", gguf(metadata, [("token_embd.weight", (32, 10))]))
+        self.expect_refused(self.generate(path), "model.embed_tokens.weight", "[10, 32]",
+                            "expected [10, 64]")
+
+    def test_unsupported_quantization_names_itself(self):
+        (self.folder / "config.json").write_text(json.dumps({
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 10,
+            "quantization_config": {"quant_method": "awq"}}))
+        header = b"{}"
+        (self.folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+        self.expect_refused(self.generate(self.folder), "awq")
+
+    def test_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.expect_refused(run("serve", "--model-path", MODEL, "--port", port), str(port))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -41,8 +41,12 @@ struct Attention {
   // Where the context's blocks of one chunk lie.
   struct Chunk {
     int64_t begin;  // absolute position of its first token
+    int num_blocks;
     const bf16_t* keys[kBlocksPerChunk];
     const bf16_t* values[kBlocksPerChunk];
+    // The block whose lines are prefetched while a block is used: see look_ahead().
+    const bf16_t* after_key[kBlocksPerChunk];
+    const bf16_t* after_value[kBlocksPerChunk];
   };
 
   // Chunks whose keys and values stay in L2 (1 MB) while the tiles of an item pass over them.
@@ -101,14 +105,18 @@ struct Attention {
   }
 
   // acc[r][b] += sum over count steps k of rows[r][k] * block(b)[k / 2][16][k % 2], in order of k.
-  template <int R, int B, typename BlockPointer>
+  // Meanwhile the same lines of ahead(b) are prefetched.
+  template <int R, int B, typename BlockPointer, typename AheadPointer>
   [[gnu::always_inline]] static void multiply_pairs(const float* rows, BlockPointer block,
-                                                    int count, Vec (&acc)[R][B]) {
+                                                    AheadPointer ahead, int count,
+                                                    Vec (&acc)[R][B]) {
     // Even steps are widened and used up before the odd ones: fewer registers are alive at once.
     int k = 0;
     for (; k + 2 <= count; k += 2) {
       const auto even = [&](int b) { return Vec::load_bf16_even(block(b) + k * 16); };
       const auto odd = [&](int b) { return Vec::load_bf16_odd(block(b) + k * 16); };
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) __builtin_prefetch(ahead(b) + k * 16);
       multiply_step<R, B>(rows + k, even, acc);
       multiply_step<R, B>(rows + k + 1, odd, acc);
     }
@@ -118,10 +126,12 @@ struct Attention {
     multiply_step<R, B>(rows + k, last, acc);
   }
 
-  // Scores of B blocks of tokens.
+  // Scores of B blocks of tokens, the first of them being block `first` of the chunk.
   template <int R, int B>
-  [[gnu::noinline]] static void score_blocks(const bf16_t* const* keys, int head_dim,
+  [[gnu::noinline]] static void score_blocks(const Chunk& chunk, int first, int head_dim,
                                              const float* queries, float* scores) {
+    const bf16_t* const* keys = chunk.keys + first;
+    const bf16_t* const* after = chunk.after_key + first;
     Vec acc[R][B];
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -129,18 +139,19 @@ struct Attention {
       for (int b = 0; b < B; ++b) acc[r][b] = Vec::zero();
     }
     multiply_pairs<R, B>(
-        queries, [keys](int b) { return keys[b]; }, head_dim, acc);
+        queries, [keys](int b) { return keys[b]; }, [after](int b) { return after[b]; }, head_dim,
+        acc);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-      for (int b = 0; b < B; ++b) acc[r][b].store(scores + r * kRowStride + b * 16);
+      for (int b = 0; b < B; ++b) acc[r][b].store(scores + r * kRowStride + (first + b) * 16);
     }
   }
 
-  // Adds `count` tokens of some blocks to B blocks of dimensions.
+  // Adds tokens [begin, end) of the chunk to B blocks of dimensions; begin is that of a block.
   template <int R, int B>
-  [[gnu::noinline]] static void add_values(const bf16_t* const* values, int64_t dimension,
-                                           int count, const float* scores, int64_t acc_stride,
+  [[gnu::noinline]] static void add_values(const Chunk& chunk, int64_t dimension, int begin,
+                                           int end, const float* scores, int64_t acc_stride,
                                            float* acc_rows) {
     Vec acc[R][B];
 #pragma GCC unroll 12
@@ -148,10 +159,12 @@ struct Attention {
 #pragma GCC unroll 4
       for (int b = 0; b < B; ++b) acc[r][b] = Vec::load(acc_rows + r * acc_stride + b * 16);
     }
-    for (; count > 0; count -= 16, scores += 16, ++values) {
-      const bf16_t* block = *values + dimension * 16;
+    for (int token = begin; token < end; token += 16) {
+      const bf16_t* block = chunk.values[token / 16] + dimension * 16;
+      const bf16_t* after = chunk.after_value[token / 16] + dimension * 16;
       multiply_pairs<R, B>(
-          scores, [block](int b) { return block + b * 256; }, smaller(count, 16), acc);
+          scores + token, [block](int b) { return block + b * 256; },
+          [after](int b) { return after + b * 256; }, smaller(end - token, 16), acc);
     }
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -204,6 +217,7 @@ struct Attention {
     const int64_t key_block = int64_t{layout.head_dim} * kTokenBlock;
     const int64_t value_block = (int64_t{layout.head_dim} + 15) / 16 * 16 * kTokenBlock;
     chunk.begin = chunk_index * kAttentionChunk;
+    chunk.num_blocks = 0;
     for (int i = 0; i < kBlocksPerChunk; ++i) {
       const int64_t position = chunk.begin + i * kTokenBlock;
       if (position >= end_position) break;
@@ -213,6 +227,32 @@ struct Attention {
           (item.kv_head * layout.num_pages + page) * blocks_per_page + block % blocks_per_page;
       chunk.keys[i] = a.keys + index * key_block;
       chunk.values[i] = a.values + index * value_block;
+      chunk.num_blocks = i + 1;
+    }
+  }
+
+  // Chooses what is prefetched. When a pass has one tile, keys and values come from memory, each
+  // once: the lines of the block that is used four blocks later are asked for, one for each line
+  // used. (Pages come in any order, which the processor's prefetchers can't guess.) With more tiles
+  // they come from L2, and a block stands for itself, which costs next to nothing.
+  static void look_ahead(bool is_single_tile, Pass& pass) {
+    constexpr int kDistance = 4;
+    for (int c = 0; c < pass.num_chunks; ++c) {
+      Chunk& chunk = pass.chunks[c];
+      const int n = chunk.num_blocks;
+      const Chunk* next = c + 1 < pass.num_chunks ? &pass.chunks[c + 1] : nullptr;
+      for (int i = 0; i < n; ++i) {
+        const int ahead = is_single_tile ? i + kDistance : i;
+        const int beyond = ahead - n;
+        if (beyond < 0) {
+          chunk.after_key[i] = chunk.keys[ahead];
+          chunk.after_value[i] = chunk.values[ahead];
+        } else {
+          chunk.after_key[i] = chunk.values[beyond < n ? beyond : i];
+          chunk.after_value[i] =
+              next != nullptr && beyond < next->num_blocks ? next->keys[beyond] : chunk.values[i];
+        }
+      }
     }
   }
 
@@ -265,19 +305,10 @@ struct Attention {
     }
   }
 
-  // Asks for some blocks before they are needed. Pages come in any order, which the processor's own
-  // prefetchers cannot guess; within a block they lag behind.
-  static void prefetch(const bf16_t* const* blocks, int count, int64_t block_size) {
-    for (int i = 0; i < count; ++i) {
-      for (int64_t j = 0; j < block_size; j += 32) __builtin_prefetch(blocks[i] + j);
-    }
-  }
-
-  // The partial softmax of R rows over one chunk. `next` is the chunk after it if this tile is the
-  // only one to read them, so that they come from memory; else null.
+  // The partial softmax of R rows over one chunk.
   template <int R>
   [[gnu::noinline]] static void attend_tile(const AttentionShape& shape, const Rows& rows,
-                                            const Chunk& chunk, const Chunk* next, Tile& tile) {
+                                            const Chunk& chunk, Tile& tile) {
     const int head_dim = shape.layout.head_dim;
     const int padded_head_dim = (head_dim + 15) / 16 * 16;
     int tile_first;
@@ -288,26 +319,24 @@ struct Attention {
     const int end_block = (tile_last + 15) / 16;
     int block = tile_first / 16;
     for (; block + B <= end_block; block += B) {
-      score_blocks<R, B>(chunk.keys + block, head_dim, tile.queries, tile.scores + block * 16);
+      score_blocks<R, B>(chunk, block, head_dim, tile.queries, tile.scores);
     }
     for (; block < end_block; ++block) {
-      score_blocks<R, 1>(chunk.keys + block, head_dim, tile.queries, tile.scores + block * 16);
+      score_blocks<R, 1>(chunk, block, head_dim, tile.queries, tile.scores);
     }
 
     for (int r = 0; r < R; ++r) exponentiate(shape, r, tile_first, end_block * 16, tile);
 
     for (int i = 0; i < R * padded_head_dim; i += 16) Vec::zero().store(tile.acc + i);
     // Four blocks of tokens at a time: their values stay in L1 while all dimensions are summed.
-    for (int token = tile_first; token < tile_last; token += 64) {
-      const int count = smaller(tile_last - token, 64);
-      const bf16_t* const* values = chunk.values + token / 16;
-      const float* scores = tile.scores + token;
+    for (int begin = tile_first; begin < tile_last; begin += 64) {
+      const int end = smaller(begin + 64, tile_last);
       int d = 0;
       for (; d + 16 * B <= padded_head_dim; d += 16 * B) {
-        add_values<R, B>(values, d, count, scores, padded_head_dim, tile.acc + d);
+        add_values<R, B>(chunk, d, begin, end, tile.scores, padded_head_dim, tile.acc + d);
       }
       for (; d < padded_head_dim; d += 16) {
-        add_values<R, 1>(values, d, count, scores, padded_head_dim, tile.acc + d);
+        add_values<R, 1>(chunk, d, begin, end, tile.scores, padded_head_dim, tile.acc + d);
       }
     }
   }
@@ -364,8 +393,7 @@ struct Attention {
     Rows rows;
     load_queries<R>(a, item, first_row, rows, tile);
     for (int c = 0; c < pass.num_chunks; ++c) {
-      const bool streams = num_rows == R && c + 1 < pass.num_chunks;
-      attend_tile<R>(a.shape, rows, pass.chunks[c], streams ? &pass.chunks[c + 1] : nullptr, tile);
+      attend_tile<R>(a.shape, rows, pass.chunks[c], tile);
       for (int r = 0; r < R; ++r) {
         const int row = first_row + r;
         const float* acc = tile.acc + r * padded_head_dim;
@@ -431,6 +459,7 @@ struct Attention {
       for (int c = 0; c < pass.num_chunks; ++c) {
         locate(a, item, chunk + c, end_position, pass.chunks[c]);
       }
+      look_ahead(num_rows <= kMaxTileRows, pass);
       for (int row = 0; row < num_rows;) {
         row += attend_some_rows(a, item, pass, row, num_rows - row, state, tile);
       }

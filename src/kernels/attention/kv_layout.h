@@ -8,8 +8,8 @@
 //             [padded_head_dim / 16][8]  {[16 dimensions][2 tokens]}
 //
 // Heads are outermost: attention reads one head at a time, and with pages outermost a head's blocks
-// would lie a power of two apart and share a fraction of the cache's sets (measured: a tenth of prefill
-// at 8 KV heads). It also lets a thread or a memory node own whole heads.
+// would lie a power of two apart and share a fraction of the cache's sets (measured: a tenth of
+// prefill at 8 KV heads). It also lets a thread or a memory node own whole heads.
 //
 // Both blocks are the layout of a packed weight (gemm/packed_weight.h): 64 bytes of 16 outputs
 // times two steps of the sum. For q k^T the outputs are tokens and the sum runs over dimensions;

@@ -67,8 +67,7 @@ void rope_and_store_kv(const RopeStoreArguments& a, Range tokens) {
       round_head<Vec>(rotated, head_dim, rounded);
       bf16_t* key = a.keys + block * head_dim * kTokenBlock + lane * 2;
       for (int d = 0; d < head_dim; d += 2) {
-        key[d * 16] = rounded[d];
-        key[d * 16 + 1] = rounded[d + 1];
+        __builtin_memcpy(key + d * 16, rounded + d, 2 * sizeof(bf16_t));
       }
       const float* v = a.v.data + token * a.v.row_stride + int64_t{head} * head_dim;
       round_head<Vec>(v, head_dim, rounded);  // pads with zeros

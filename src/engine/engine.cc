@@ -307,7 +307,10 @@ std::span<const TokenId> ThreadedEngine::forbidden_tokens(const Sequence& sequen
 void ThreadedEngine::sample(const ScheduledSequence& entry, std::span<const float> logits) {
   Sequence& sequence = *entry.sequence;
   const SamplingParams& params = sequence.request.sampling;
-  if (sequence.num_output() == 0) counters_.prompt_tokens_total += sequence.num_prompt();
+  if (sequence.num_output() == 0) {
+    counters_.prompt_tokens_total += sequence.num_prompt();
+    counters_.cached_tokens_total += sequence.num_cached;
+  }
   EngineOutput output = output_of(sequence);
   if (params.max_new_tokens == 0) {
     output.finish_reason = FinishReason::length;
@@ -351,7 +354,6 @@ EngineOutput ThreadedEngine::output_of(Sequence& sequence) const {
 void ThreadedEngine::end(std::unique_ptr<Sequence> sequence, EngineOutput output) {
   ++(output.finish_reason == FinishReason::abort ? counters_.num_requests_aborted
                                                  : counters_.num_requests_finished);
-  counters_.cached_tokens_total += sequence->num_cached;
   // Before the sink: whoever hears of the end may submit the next one at once.
   unfinished_.fetch_sub(1);
   sequence->request.sink(std::move(output));

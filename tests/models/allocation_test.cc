@@ -1,4 +1,5 @@
 // A decode step allocates nothing: proven by counting allocations while the real model runs.
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -23,6 +24,10 @@ void* operator new[](std::size_t size) { return counted(size, alignof(std::max_a
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return counted(size, static_cast<std::size_t>(alignment));
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return counted(size, alignof(std::max_align_t));
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

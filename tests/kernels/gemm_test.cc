@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -320,6 +321,24 @@ TEST(GemmSelection, LowerLevelsChooseLowerKernels) {
     }
     EXPECT_EQ(select_gemm(format, ActivationPrecision::bf16, CpuFeatures{}).isa, Isa::scalar);
   }
+}
+
+// The variable that lowers the instruction set reaches the choice of kernels.
+TEST(GemmSelection, EnvironmentLowersTheLevel) {
+  const char* outer = std::getenv("TILEWRIGHT_ISA");
+  const std::string saved = outer == nullptr ? "" : outer;
+  for (Isa limit : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
+    setenv("TILEWRIGHT_ISA", to_string(limit), 1);
+    const auto features = usable_cpu_features();
+    if (!features) continue;  // this machine has less
+    for (WeightFormat format : kAllWeightFormats) {
+      EXPECT_LE(select_gemm(format, ActivationPrecision::bf16, *features).isa, limit);
+    }
+    if (limit <= Isa::avx2) {
+      EXPECT_EQ(select_gemm(WeightFormat::q4_0, ActivationPrecision::bf16, *features).isa, limit);
+    }
+  }
+  setenv("TILEWRIGHT_ISA", saved.c_str(), 1);
 }
 
 TEST(GemmSelection, NamesAreUnique) {

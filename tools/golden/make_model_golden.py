@@ -12,8 +12,10 @@ Files, in safetensors (a name ending in .N is of the N-th sequence):
 
   tiny-*.safetensors
     token_ids.N  I32 [T]
-    positions.N  I32 [P]           the positions that the next two are given for
+    positions.N  I32 [P]           the positions that the next are given for
     logits.N     F32 [P, vocab]
+    cache_logits.N  F32 [P, vocab] the same with keys and values rounded to bf16, as the engine's
+                                   cache holds them: what its fp32 path must equal closely
     hidden.N     F32 [layers + 1, Q, hidden]  of the LAST Q of those positions: the embeddings, then
                                    the residual stream behind each layer, before the final norm
     greedy.N     I32 [G]           greedy continuation of all T tokens
@@ -27,6 +29,7 @@ Files, in safetensors (a name ending in .N is of the N-th sequence):
     max_abs      F32 [T]           largest magnitude of a logit
     columns      I32 [C]           a fixed random part of the vocabulary
     column_logits  F32 [T, C]
+    cache_logits  F32 [T, C]       those columns with keys and values rounded to bf16
     hidden_layers, hidden_positions  I32; hidden  F32 [layers, positions, hidden], as above
     prompt.N, greedy.N, margin.N   as above
 
@@ -86,13 +89,15 @@ def write_tiny(name):
     tensors = {}
     for n, token_ids in enumerate(tiny_sequences(model.config.vocab_size)):
         logits, hidden = runner.run(token_ids.tolist())
-        # All of the short one; of the long one every fourth position and the last eight.
+        # All of the short one; of the long one every eighth position and the last four.
         length = len(token_ids)
-        every = 1 if length < 32 else 4
-        positions = sorted({*range(0, length, every), *range(length - 8, length)})
+        every = 1 if length < 32 else 8
+        positions = sorted({*range(0, length, every), *range(length - 4, length)})
         tensors[f"token_ids.{n}"] = token_ids
         tensors[f"positions.{n}"] = np.array(positions, np.int32)
         tensors[f"logits.{n}"] = logits[positions]
+        rounded = runner.run_with_rounded_cache(token_ids.tolist())
+        tensors[f"cache_logits.{n}"] = rounded[positions]
         tensors[f"hidden.{n}"] = hidden[:, positions[-2:]]
         tensors[f"greedy.{n}"], tensors[f"margin.{n}"] = runner.greedy(token_ids.tolist(), 32)
         print(f"{name}: {length} tokens, logits of deviation {logits.std():.2f}")
@@ -113,6 +118,7 @@ def write_smollm2(runner, tokenizer):
         "max_abs": np.abs(logits).max(axis=1),
         "columns": columns.astype(np.int32),
         "column_logits": logits[:, columns],
+        "cache_logits": runner.run_with_rounded_cache(token_ids)[:, columns],
         "hidden_layers": np.array(HIDDEN_LAYERS, np.int32),
         "hidden_positions": np.array(HIDDEN_POSITIONS, np.int32),
         "hidden": hidden[HIDDEN_LAYERS][:, HIDDEN_POSITIONS],

@@ -2,8 +2,17 @@
 
 import numpy as np
 import torch
+from transformers import DynamicCache
 
 TOP_K = 16
+
+
+class RoundedCache(DynamicCache):
+    """Keys (after RoPE) and values rounded to bf16, as the engine's cache holds them."""
+
+    def update(self, key_states, value_states, *arguments, **options):
+        return super().update(
+            key_states.bfloat16().float(), value_states.bfloat16().float(), *arguments, **options)
 
 
 class Reference:
@@ -12,6 +21,12 @@ class Reference:
     def __init__(self, model):
         self.model = model.eval()
         torch.set_grad_enabled(False)
+
+    def run_with_rounded_cache(self, token_ids):
+        """-> logits [T, V]."""
+        cache = RoundedCache(config=self.model.config)
+        return self.model(
+            torch.tensor([token_ids]), past_key_values=cache, use_cache=True).logits[0].numpy()
 
     def run(self, token_ids):
         """-> logits [T, V], and [layers + 1, T, hidden] of the residual stream: the embeddings,

@@ -1,0 +1,235 @@
+// The Llama family against Transformers (fp32, eager attention) on tiny random models, which cover
+// the family's variants, and on every instruction set of this machine.
+//
+// Tolerances. The weights are the same bf16 numbers on both sides, the error is that of
+// logit_error.h. What differs:
+//   - bf16 activations, compared with the reference as it is: the inputs of every linear layer,
+//   keys
+//     and values are rounded to 8 bits, a relative error of at most 2^-9. Some ten such roundings
+//     per layer, independent of each other, through three layers: sqrt(30) 2^-9 = 1.1e-2 of a
+//     typical logit, less of the largest one. 2e-2 is what the project promises.
+//   - fp32 activations, compared with the reference that rounds keys and values to bf16, as the
+//     cache does: only the order of sums differs (2^-24 each), and now and then a key or value lies
+//     so near the middle between two bf16 numbers that it is rounded the other way. 1e-3.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/forward_runner.h"
+#include "models/golden_file.h"
+#include "models/logit_error.h"
+#include "models/probe_checkpoint.h"
+#include "models/real_model.h"
+
+namespace tw {
+namespace {
+
+using kernels::ActivationPrecision;
+using testing_support::argmax;
+using testing_support::ForwardRunner;
+using testing_support::GoldenFile;
+using testing_support::largest_magnitude;
+using testing_support::logit_error;
+using testing_support::LogitError;
+using testing_support::ProbeCheckpoint;
+
+constexpr int kNumSequences = 2;
+constexpr int32_t kMaxContext = 160;
+
+double tolerance(ActivationPrecision precision) {
+  return precision == ActivationPrecision::bf16 ? 2e-2 : 1e-3;
+}
+
+const char* name_of(ActivationPrecision precision) {
+  return precision == ActivationPrecision::bf16 ? "bf16" : "f32";
+}
+
+std::vector<Isa> usable_levels(const CpuFeatures& features) {
+  std::vector<Isa> levels;
+  for (const Isa level : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
+    if (level <= features.isa()) levels.push_back(level);
+  }
+  return levels;
+}
+
+class TinyLlama : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto path = std::filesystem::path(TW_SOURCE_DIR) / ".cache/test-models" / GetParam();
+    if (!std::filesystem::exists(path)) {
+      GTEST_SKIP() << path << " is missing; run tools/make_test_model.py";
+    }
+    auto checkpoint = Checkpoint::open(path);
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+    checkpoint_ = std::move(*checkpoint);
+    golden_ = std::make_unique<GoldenFile>(GetParam());
+    ASSERT_TRUE(golden_->is_open());
+    for (int n = 0; n < kNumSequences; ++n) {
+      sequences_.push_back(golden_->integers(named("token_ids", n)));
+    }
+  }
+
+  std::unique_ptr<Model> load(const Checkpoint& checkpoint, ActivationPrecision precision,
+                              const CpuFeatures& features) {
+    auto model = load_model(WeightLoader{checkpoint, team_, features, precision, nullptr});
+    EXPECT_TRUE(model) << (model ? "" : model.error().message);
+    return model ? std::move(*model) : nullptr;
+  }
+
+  static std::string named(const char* name, int sequence) {
+    return fmt::format("{}.{}", name, sequence);
+  }
+
+  // Runs `check` for both precisions on each instruction set.
+  template <typename Check>
+  void for_each_path(Check check) {
+    const CpuFeatures features = *usable_cpu_features();
+    for (const Isa level : usable_levels(features)) {
+      for (const auto precision : {ActivationPrecision::bf16, ActivationPrecision::f32}) {
+        SCOPED_TRACE(fmt::format("{} {}", to_string(level), name_of(precision)));
+        check(features.limited_to(level), precision);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+
+  // `row` of the logits against the golden row of the same position.
+  void expect_close(std::span<const float> computed, std::span<const float> reference,
+                    ActivationPrecision precision, double& worst) {
+    const LogitError error = logit_error(computed, reference, largest_magnitude(reference));
+    worst = std::max(worst, error.relative);
+    EXPECT_LT(error.relative, tolerance(precision));
+    const int32_t best = argmax(reference);
+    float second = -INFINITY;
+    for (size_t i = 0; i < reference.size(); ++i) {
+      if (static_cast<int32_t>(i) != best) second = std::max(second, reference[i]);
+    }
+    if (reference[static_cast<size_t>(best)] - second > error.absolute) {
+      EXPECT_EQ(argmax(computed), best);
+    }
+  }
+
+  ThreadTeam team_{2};
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<GoldenFile> golden_;
+  std::vector<std::span<const int32_t>> sequences_;
+};
+
+TEST_P(TinyLlama, LogitsOfABatchEqualTheReference) {
+  for_each_path([&](const CpuFeatures& features, ActivationPrecision precision) {
+    const auto model = load(*checkpoint_, precision, features);
+    ASSERT_TRUE(model);
+    const int64_t vocab_size = model->limits().vocab_size;
+    ForwardRunner runner(*model, kMaxContext, 256, kNumSequences);
+    ASSERT_TRUE(runner.is_ready());
+    const Matrix<const float> logits = runner.step(sequences_, 0, kMaxContext);
+    double worst = 0;
+    int64_t first_row = 0;
+    for (int n = 0; n < kNumSequences; ++n) {
+      SCOPED_TRACE(fmt::format("sequence {}", n));
+      const auto positions = golden_->integers(named("positions", n));
+      const Matrix<const float> reference = golden_->matrix(
+          named(precision == ActivationPrecision::bf16 ? "logits" : "cache_logits", n));
+      ASSERT_EQ(reference.cols, vocab_size);
+      ASSERT_EQ(reference.rows, static_cast<int64_t>(positions.size()));
+      const auto width = static_cast<size_t>(vocab_size);
+      for (size_t i = 0; i < positions.size(); ++i) {
+        SCOPED_TRACE(fmt::format("position {}", positions[i]));
+        expect_close({logits.row(first_row + positions[i]), width},
+                     {reference.row(static_cast<int64_t>(i)), width}, precision, worst);
+      }
+      first_row += static_cast<int64_t>(sequences_[static_cast<size_t>(n)].size());
+    }
+    fmt::print("{} {} {}: largest relative error of the logits {:.2e}\n", GetParam(),
+               to_string(features.isa()), name_of(precision), worst);
+  });
+}
+
+TEST_P(TinyLlama, HiddenStatesBehindEachLayerEqualTheReference) {
+  // The reference's cache is not rounded here, so both precisions are held to the wider bound.
+  const double bound = tolerance(ActivationPrecision::bf16);
+  const auto features = *usable_cpu_features();
+  const Json& config = checkpoint_->config();
+  const auto num_layers = config["num_hidden_layers"].get<int64_t>();
+  const auto hidden_size = config["hidden_size"].get<int64_t>();
+  const auto width = static_cast<size_t>(hidden_size);
+  const double epsilon = config["rms_norm_eps"].get<double>();
+  // A model without layers is none: the embeddings are seen through the first layer.
+  for (int64_t layer = 1; layer <= num_layers; ++layer) {
+    const ProbeCheckpoint probe(*checkpoint_, layer);
+    for (const auto precision : {ActivationPrecision::bf16, ActivationPrecision::f32}) {
+      const auto model = load(probe, precision, features);
+      ASSERT_TRUE(model);
+      ForwardRunner runner(*model, kMaxContext, 256, kNumSequences);
+      ASSERT_TRUE(runner.is_ready());
+      const Matrix<const float> normed = runner.step(sequences_, 0, kMaxContext);
+      int64_t end = 0;
+      for (int n = 0; n < kNumSequences; ++n) {
+        SCOPED_TRACE(fmt::format("layer {}, sequence {}", layer, n));
+        end += static_cast<int64_t>(sequences_[static_cast<size_t>(n)].size());
+        const Matrix<const float> hidden = golden_->matrix(named("hidden", n));
+        const int64_t num_positions = hidden.rows / (num_layers + 1);  // the last of the sequence
+        for (int64_t i = 0; i < num_positions; ++i) {
+          std::vector<float> expected(hidden.row(layer * num_positions + i),
+                                      hidden.row(layer * num_positions + i) + hidden_size);
+          double squares = 0;
+          for (const float value : expected) squares += double{value} * value;
+          const double scale = 1 / std::sqrt(squares / static_cast<double>(hidden_size) + epsilon);
+          for (float& value : expected) value = static_cast<float>(value * scale);
+          const LogitError error = logit_error({normed.row(end - num_positions + i), width},
+                                               expected, largest_magnitude(expected));
+          EXPECT_LT(error.relative, bound) << name_of(precision);
+        }
+      }
+    }
+  }
+}
+
+// Token by token, so that each step reads what earlier ones wrote to the cache. A continuation may
+// leave the reference's at a token that led by less than the error of the logits.
+TEST_P(TinyLlama, GreedyContinuationsEqualTheReference) {
+  for_each_path([&](const CpuFeatures& features, ActivationPrecision precision) {
+    const auto model = load(*checkpoint_, precision, features);
+    ASSERT_TRUE(model);
+    ForwardRunner runner(*model, kMaxContext, 64);
+    ASSERT_TRUE(runner.is_ready());
+    const auto width = static_cast<size_t>(model->limits().vocab_size);
+    for (int n = 0; n < kNumSequences; ++n) {
+      SCOPED_TRACE(fmt::format("sequence {}", n));
+      const auto greedy = golden_->integers(named("greedy", n));
+      const auto margins = golden_->floats(named("margin", n));
+      const auto prompt = sequences_[static_cast<size_t>(n)];
+      const double scale = largest_magnitude(golden_->floats(named("logits", n)));
+      std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+      std::vector<float> logits = runner.run(tokens);
+      logits.erase(logits.begin(), logits.end() - static_cast<int64_t>(width));
+      size_t compared = 0;
+      for (size_t i = 0; i < greedy.size(); ++i) {
+        // The reference's own token goes on, so that one close call ends nothing.
+        if (margins[i] > 2 * tolerance(ActivationPrecision::bf16) * scale) {
+          EXPECT_EQ(argmax(logits), greedy[i]) << "token " << i;
+          ++compared;
+        }
+        tokens.push_back(greedy[i]);
+        const std::span<const int32_t> all = tokens;
+        const Matrix<const float> next = runner.step({{all}}, tokens.size() - 1, tokens.size());
+        logits.assign(next.row(0), next.row(0) + width);
+      }
+      EXPECT_GT(compared, greedy.size() / 4) << "too few clear tokens: the test says little";
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TinyLlama,
+                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-llama2-yarn",
+                                           "tiny-llama-linear"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tw

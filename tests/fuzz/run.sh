@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets and runs each for a while from its seed corpus.
+# usage: tests/fuzz/run.sh [SECONDS_PER_TARGET]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+readonly seconds=${1:-10}
+readonly targets="gguf safetensors model_config http_request"
+
+cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz -j "$(nproc)" -- $(printf '%s_fuzz ' $targets)
+passed=0
+for target in $targets; do
+  work=build/fuzz/corpus/$target
+  mkdir -p "$work"
+  log=build/fuzz/$target.log
+  if ! build/fuzz/tests/fuzz/"${target}"_fuzz -max_total_time="$seconds" -timeout=10 \
+    -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$target-" "$work" \
+    "tests/fuzz/corpus/$target" >"$log" 2>&1; then
+    tail -40 "$log"
+    echo "fuzz $target: failed (build/fuzz/$target-*)"
+    exit 1
+  fi
+  echo "fuzz $target: $(grep -oE 'Done [0-9]+ runs in [0-9]+ second' "$log" | tail -1)"
+  passed=$((passed + 1))
+done
+echo "$passed passed, 0 failed"

@@ -1,0 +1,116 @@
+#include "server/router.h"
+
+#include <algorithm>
+
+namespace tw {
+namespace {
+
+constexpr std::string_view kGet = "GET, HEAD, OPTIONS";
+constexpr std::string_view kPost = "POST, OPTIONS";
+constexpr std::string_view kGetOrPost = "GET, HEAD, POST, OPTIONS";
+
+constexpr Route kRoutes[] = {
+    {"/v1/chat/completions", kPost, chat_completions},
+    {"/v1/completions", kPost, completions},
+    {"/v1/models", kGet, list_models},
+    {"/v1/models/", kGet, show_model, true},
+    {"/generate", kPost, generate},
+    {"/health", kGet, health, false, true, true},
+    {"/health_generate", kGet, health_generate, false, false, true},
+    {"/get_model_info", kGet, model_info},
+    {"/get_server_info", kGet, server_info},
+    {"/flush_cache", kGetOrPost, flush_cache},
+    {"/abort_request", kPost, abort_request},
+    {"/metrics", kGet, metrics, false, true, true},
+};
+
+// Takes as long for a near miss as for a far one.
+bool equal_in_constant_time(std::string_view given, std::string_view secret) {
+  unsigned char difference = given.size() == secret.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i) {
+    difference |=
+        static_cast<unsigned char>(given[i] ^ secret[secret.empty() ? 0 : i % secret.size()]);
+  }
+  return difference == 0;
+}
+
+bool authorized(const Service& service, const HttpRequest& request) {
+  const std::string& key = service.config().api_key;
+  if (key.empty()) return true;
+  constexpr std::string_view kScheme = "bearer ";
+  std::string_view given = request.authorization;
+  const bool is_bearer =
+      given.size() > kScheme.size() &&
+      std::equal(kScheme.begin(), kScheme.end(), given.begin(),
+                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
+  return is_bearer && equal_in_constant_time(given.substr(kScheme.size()), key);
+}
+
+}  // namespace
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    const bool fits = route.is_prefix
+                          ? path.starts_with(route.path) && path.size() > route.path.size()
+                          : path == route.path;
+    if (fits) return &route;
+  }
+  return nullptr;
+}
+
+bool allows(const Route& route, std::string_view method) {
+  for (std::string_view rest = route.methods; !rest.empty();) {
+    const size_t comma = rest.find(", ");
+    if (rest.substr(0, comma) == method) return true;
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
+  }
+  return false;
+}
+
+asio::awaitable<void> dispatch(Service& service, const Route* route, HttpRequest& request,
+                               Responder& responder) {
+  const auto refuse = [](ApiError error, std::string_view allow = {}) {
+    HttpResponse response = to_response(error);
+    if (!allow.empty()) response.headers.emplace_back("Allow", allow);
+    return response;
+  };
+  if (!route) {
+    auto response = refuse({.status = 404,
+                            .message = fmt::format("{} {}: no such endpoint", request.method,
+                                                   shorten(request.path, 200)),
+                            .code = "not_found"});
+    co_await responder.send(std::move(response));
+  } else if (request.method == "OPTIONS") {
+    // Browsers ask before they send JSON or a key; the answer carries no secrets.
+    HttpResponse response{.status = 204};
+    response.headers = {{"Allow", std::string(route->methods)},
+                        {"Access-Control-Allow-Methods", std::string(route->methods)},
+                        {"Access-Control-Allow-Headers", "Authorization, Content-Type, *"},
+                        {"Access-Control-Max-Age", "86400"}};
+    co_await responder.send(std::move(response));
+  } else if (!allows(*route, request.method)) {
+    auto response =
+        refuse({.status = 405,
+                .message = fmt::format("{} {}: the method must be one of {}", request.method,
+                                       shorten(request.path, 200), route->methods),
+                .code = "method_not_allowed"},
+               route->methods);
+    co_await responder.send(std::move(response));
+  } else if (!route->is_open && !authorized(service, request)) {
+    auto response = refuse({.status = 401,
+                            .message = request.authorization.empty()
+                                           ? "no API key given; send Authorization: Bearer KEY"
+                                           : "the API key is not the server's",
+                            .type = "authentication_error",
+                            .code = "invalid_api_key"});
+    co_await responder.send(std::move(response));
+  } else if (!route->is_open && service.draining()) {
+    auto response =
+        to_response(to_api_error({ErrorCode::unavailable, "the server is shutting down"}));
+    co_await responder.send(std::move(response));
+  } else {
+    co_await route->endpoint(service, request, responder);
+  }
+}
+
+}  // namespace tw

@@ -1,0 +1,125 @@
+// What the endpoints share: the served model, its engine, the settings, metrics and worker threads.
+//
+// Threads: endpoints run as coroutines on I/O threads, which must not be held up. What may take
+// long (parsing large bodies, templates, tokenizing) goes to a small worker pool; the engine has
+// its own thread.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "engine/engine.h"
+#include "server/api_error.h"
+#include "server/generation_options.h"
+#include "server/metrics.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tw {
+
+struct ServerConfig {
+  std::string host = "127.0.0.1";
+  uint16_t port = 30000;  // 0: one that is free
+  std::string api_key;    // empty: none needed
+  int io_threads = 1;
+  int worker_threads = 2;
+  int max_connections = 4096;
+  int64_t max_request_bytes = int64_t{64} << 20;
+  // Bodies being received or waiting to be parsed, of all connections together.
+  int64_t max_buffered_bytes = int64_t{512} << 20;
+  std::chrono::milliseconds header_timeout{15'000};  // for all of a request's headers
+  std::chrono::milliseconds body_timeout{30'000};    // plus a second per 128 KiB
+  std::chrono::milliseconds idle_timeout{75'000};    // of a connection between requests
+  std::chrono::milliseconds send_timeout{30'000};    // a client that takes nothing for so long
+  std::chrono::milliseconds drain_timeout{30'000};
+  double watchdog_seconds = 300;  // without progress of the engine: /health answers 503
+  // Tokens that a stream may be behind the engine before it is cancelled.
+  size_t max_stream_backlog = 16384;
+};
+
+// The model as the server sees it. The references outlive the service.
+struct ServedModel {
+  std::string name;  // in /v1/models; requests may also say `path` or "default"
+  std::string path;
+  const Tokenizer& tokenizer;
+  const ChatTemplate* chat_template = nullptr;
+  std::string chat_template_problem;  // why there is none
+  Json generation_config = Json::object();
+  std::string architecture;
+};
+
+class Service {
+ public:
+  Service(ServerConfig config, ServedModel model, Engine& engine);
+
+  const ServerConfig& config() const { return config_; }
+  const ServedModel& model() const { return model_; }
+  const RequestDefaults& defaults() const { return defaults_; }
+  Engine& engine() { return engine_; }
+  Metrics& metrics() { return metrics_; }
+  int64_t created() const { return created_; }  // Unix time of the start
+
+  // Empty, or 404 with code model_not_found.
+  ApiExpected<void> check_model(const std::string& requested) const;
+
+  // Text to ids; refuses what cannot fit into the context, before the work where that is certain.
+  ApiExpected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
+                                           const std::string& field) const;
+  // The same for ids that the client made.
+  ApiExpected<std::vector<TokenId>> check_prompt(std::vector<TokenId> ids,
+                                                 const std::string& field) const;
+  ApiExpected<std::vector<TokenId>> encode(const PromptInput& prompt,
+                                           const std::string& field) const;
+
+  // A new id: "chatcmpl-" and 24 random hex digits.
+  std::string make_id(std::string_view prefix);
+
+  // Clients' own request ids, for /abort_request. Several requests may share one.
+  void register_request(const std::string& rid, uint64_t engine_id);
+  void forget_request(const std::string& rid, uint64_t engine_id);
+  void abort_request(const std::string& rid);
+
+  void begin_drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+
+  // Runs `work` on a worker thread; the caller's coroutine goes on, on its own executor, with the
+  // result. `work` must not throw.
+  template <typename Work>
+  asio::awaitable<std::invoke_result_t<Work>> on_worker(Work work) {
+    auto task = run(std::move(work));
+    co_return co_await asio::co_spawn(workers_, std::move(task), asio::use_awaitable);
+  }
+  // Ends the workers, after what they are doing.
+  void join_workers();
+
+ private:
+  template <typename Work>
+  static asio::awaitable<std::invoke_result_t<Work>> run(Work work) {
+    co_return work();
+  }
+
+  const ServerConfig config_;
+  const ServedModel model_;
+  Engine& engine_;
+  const RequestDefaults defaults_;
+  const int64_t created_;
+  const size_t max_prompt_bytes_;
+  Metrics metrics_;
+  std::atomic<bool> draining_{false};
+  std::atomic<uint64_t> id_counter_;
+  std::mutex requests_mutex_;
+  std::multimap<std::string, uint64_t> requests_;
+  asio::thread_pool workers_;
+};
+
+}  // namespace tw

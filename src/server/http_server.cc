@@ -115,8 +115,9 @@ void HttpServer::Impl::stop_on_signals() {
 void HttpServer::Impl::wait_for_signal() {
   signals_.async_wait([this](const ErrorCodeOf& failure, int) {
     if (failure) return;
-    begin_or_end_drain();
+    // Before the drain, which may end at once and then cancels this wait.
     wait_for_signal();
+    begin_or_end_drain();
   });
 }
 

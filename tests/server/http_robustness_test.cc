@@ -1,4 +1,6 @@
 // The connection's edges: bad requests, slow and vanishing clients, limits, keys, the drain.
+#include <csignal>
+
 #include "server/server_fixture.h"
 
 namespace tw {
@@ -342,6 +344,29 @@ TEST_F(HttpTest, drain_lets_requests_finish) {
   const RawResponse response = busy.response();
   EXPECT_TRUE(response.complete);
   EXPECT_EQ(events_of(response.body).back(), "[DONE]");
+  EXPECT_TRUE(eventually([&] { return !running(); }));
+}
+
+TEST_F(HttpTest, a_signal_ends_an_idle_server) {
+  start();
+  server().stop_on_signals();
+  EXPECT_EQ(exchange("GET", "/health", "", "Connection: close\r\n").status, 200);
+  std::raise(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return !running(); }));
+}
+
+TEST_F(HttpTest, a_second_signal_ends_the_drain) {
+  config.drain_timeout = 1h;
+  start();
+  server().stop_on_signals();
+  engine().hold();
+  RawClient client(port());
+  client.request("POST", "/v1/chat/completions", kChat);
+  ASSERT_TRUE(eventually([&] { return engine().num_running() == 1; }));
+  std::raise(SIGINT);
+  ASSERT_TRUE(eventually([&] { return service().draining(); }));
+  EXPECT_TRUE(running());
+  std::raise(SIGINT);
   EXPECT_TRUE(eventually([&] { return !running(); }));
 }
 

@@ -88,9 +88,9 @@ class GoodInput(Command):
 
     def test_chat(self):
         result = run("chat", "--model-path", MODEL, "--temperature", 0, "--max-new-tokens", 20,
-                     stdin="What is the capital of France?\n/clear\n/quit\n")
+                     stdin="Hello, who are you?\n/clear\n/quit\n")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("Paris", result.stdout)
+        self.assertIn("help", result.stdout)
 
     def test_convert_gives_the_same_model(self):
         target = self.folder / "hf"

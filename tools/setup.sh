@@ -57,7 +57,7 @@ system_packages() {
   apt_install build-essential cmake ninja-build pkg-config ccache git ca-certificates curl \
     python3 python3-venv clang clang-format libcli11-dev libspdlog-dev libfmt-dev \
     libexpected-dev nlohmann-json3-dev prometheus-cpp-dev libcurl4-openssl-dev zlib1g-dev \
-    libgtest-dev libbenchmark-dev
+    libgtest-dev
   apt_install "$(boost_package)"
   # libFuzzer and the sanitizers' run time of the default clang.
   apt_install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"

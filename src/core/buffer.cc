@@ -11,7 +11,9 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kSmallPage = 4096;
 }  // namespace
 
-void Buffer::Unmap::operator()(std::byte* data) const { munmap(data, size); }
+void Buffer::Unmap::operator()(std::byte* data) const {
+  munmap(data, size);
+}
 
 Expected<Buffer> Buffer::allocate(size_t size) {
   if (size == 0) return Buffer();

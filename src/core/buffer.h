@@ -20,7 +20,9 @@ class Buffer {
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
   template <typename T>
-  T* as() const { return reinterpret_cast<T*>(data_.get()); }
+  T* as() const {
+    return reinterpret_cast<T*>(data_.get());
+  }
 
  private:
   struct Unmap {

@@ -22,7 +22,9 @@ CpuidRegisters cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   return r;
 }
 
-bool bit(uint32_t word, int index) { return (word >> index) & 1u; }
+bool bit(uint32_t word, int index) {
+  return (word >> index) & 1u;
+}
 
 uint64_t enabled_state_components() {
   uint32_t low = 0, high = 0;
@@ -48,10 +50,14 @@ std::optional<Isa> parse_isa(const char* name) {
 
 const char* to_string(Isa isa) {
   switch (isa) {
-    case Isa::scalar: return "scalar";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
-    case Isa::amx: return "amx";
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::amx:
+      return "amx";
   }
   return "?";
 }
@@ -116,8 +122,7 @@ CpuFeatures detect_cpu_features() {
   f.avx512_vbmi = f.avx512 && bit(leaf7.ecx, 1);
   f.avx512_bf16 = f.avx512 && bit(leaf7_1.eax, 5);
   f.avx512_fp16 = f.avx512 && bit(leaf7.edx, 23);
-  static const bool amx_permitted =
-      os_amx && bit(leaf7.edx, 24) && request_amx_permission();
+  static const bool amx_permitted = os_amx && bit(leaf7.edx, 24) && request_amx_permission();
   f.amx_tile = f.avx512 && amx_permitted;
   f.amx_int8 = f.amx_tile && bit(leaf7.edx, 25);
   f.amx_bf16 = f.amx_tile && bit(leaf7.edx, 22);
@@ -135,9 +140,8 @@ Expected<CpuFeatures> usable_cpu_features() {
                  "TILEWRIGHT_ISA={}: unknown; use scalar, avx2, avx512 or amx", name);
   }
   if (*limit > machine.isa()) {
-    return error(ErrorCode::invalid_argument,
-                 "TILEWRIGHT_ISA={}: this machine has no more than {}", name,
-                 to_string(machine.isa()));
+    return error(ErrorCode::invalid_argument, "TILEWRIGHT_ISA={}: this machine has no more than {}",
+                 name, to_string(machine.isa()));
   }
   return machine.limited_to(*limit);
 }

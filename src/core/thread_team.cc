@@ -21,7 +21,9 @@ constexpr int kSpinsBeforeYield = 2000;
 // Between runs a member spins for about this many yields before it sleeps.
 constexpr int kYieldsBeforeSleep = 200;
 
-inline void pause_cpu() { __builtin_ia32_pause(); }
+inline void pause_cpu() {
+  __builtin_ia32_pause();
+}
 
 void pin_current_thread(int cpu) {
   cpu_set_t set;

@@ -65,9 +65,9 @@ class ThreadTeam {
   // locks while the members are awake. Only one thread may call run() at a time; not reentrant.
   template <typename Body>
   void run(const Body& body) {
-    run_erased([](const void* context, const TeamMember& member) {
-      (*static_cast<const Body*>(context))(member);
-    }, &body);
+    run_erased([](const void* context,
+                  const TeamMember& member) { (*static_cast<const Body*>(context))(member); },
+               &body);
   }
 
   void pin_caller() const;

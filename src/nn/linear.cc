@@ -156,7 +156,10 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
     part.column = linear.output_size_;
     part.kernel = &kernels::select_gemm(formats[begin], loader.precision, loader.features);
     auto weight = pack({tensors.data() + begin, end - begin}, loader.team);
-    if (!weight) return forward_error(weight);
+    if (!weight) {
+      return error(weight.error().code, "{}: {}", checkpoint.path().string(),
+                   weight.error().message);
+    }
     part.weight = std::move(*weight);
     for (size_t i = begin; i < end; ++i) {
       if (biases) {

@@ -21,9 +21,9 @@ TEST(Bf16, EveryFiniteValueSurvivesTheRoundTrip) {
 }
 
 TEST(Bf16, RoundsToNearestEven) {
-  EXPECT_EQ(to_bf16(1.0f + 0x1p-8f).bits, to_bf16(1.0f).bits);               // tie, to even
-  EXPECT_EQ(to_float(to_bf16(1.0f + 3 * 0x1p-8f)), 1.0f + 2 * 0x1p-7f);      // tie, to even
-  EXPECT_EQ(to_float(to_bf16(1.0f + 0x1p-8f + 0x1p-20f)), 1.0f + 0x1p-7f);   // above the tie
+  EXPECT_EQ(to_bf16(1.0f + 0x1p-8f).bits, to_bf16(1.0f).bits);              // tie, to even
+  EXPECT_EQ(to_float(to_bf16(1.0f + 3 * 0x1p-8f)), 1.0f + 2 * 0x1p-7f);     // tie, to even
+  EXPECT_EQ(to_float(to_bf16(1.0f + 0x1p-8f + 0x1p-20f)), 1.0f + 0x1p-7f);  // above the tie
   EXPECT_TRUE(std::isinf(to_float(to_bf16(std::numeric_limits<float>::max()))));
 }
 
@@ -41,10 +41,10 @@ TEST(F16, EveryFiniteValueSurvivesTheRoundTrip) {
 
 TEST(F16, KnownValuesAndRounding) {
   EXPECT_EQ(to_float(f16_t{0x3c00}), 1.0f);
-  EXPECT_EQ(to_float(f16_t{0x0001}), 0x1p-24f);   // smallest subnormal
+  EXPECT_EQ(to_float(f16_t{0x0001}), 0x1p-24f);  // smallest subnormal
   EXPECT_EQ(to_float(f16_t{0x7bff}), 65504.0f);
   EXPECT_EQ(to_f16(65519.0f).bits, 0x7bff);
-  EXPECT_EQ(to_f16(65520.0f).bits, 0x7c00);       // overflow to infinity
+  EXPECT_EQ(to_f16(65520.0f).bits, 0x7c00);         // overflow to infinity
   EXPECT_EQ(to_f16(1.0f + 0x1p-11f).bits, 0x3c00);  // tie, to even
   EXPECT_EQ(to_f16(1.0f + 3 * 0x1p-11f).bits, 0x3c02);
   EXPECT_EQ(to_f16(-0.0f).bits, 0x8000);

@@ -60,8 +60,8 @@ struct Operands {
 
 constexpr int64_t kSumStride = kBlockPanels * kTileN * sizeof(float);
 
-// sums += A * B over a block of K, or = for the first. row_tiles: 2 for more than 16 rows; panels: 1
-// at an odd end.
+// sums += A * B over a block of K, or = for the first. row_tiles: 2 for more than 16 rows; panels:
+// 1 at an odd end.
 template <int row_tiles, int panels>
 void multiply_block(const Operands& o, bool is_first) {
   float* lower = o.sums + kBlockRows * kBlockPanels * kTileN;

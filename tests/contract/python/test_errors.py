@@ -19,11 +19,11 @@ def test_unknown_model(client):
     assert "gpt-99" in raised.value.message
 
 
-@pytest.mark.parametrize("key", ["wrong", ""])
+@pytest.mark.parametrize("key", ["wrong", "contract-key-and-more", "contract-ke"])
 def test_wrong_key(api, model, key):
     if not api.key:
         pytest.skip("the server needs no key")
-    stranger = openai.OpenAI(base_url=api.url + "/v1", api_key=key or " ", max_retries=0)
+    stranger = openai.OpenAI(base_url=api.url + "/v1", api_key=key, max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         chat(stranger, model)
 
@@ -137,7 +137,7 @@ def test_a_body_of_100_megabytes(api):
 def test_unknown_route_and_method(api):
     reply = api.post("/v1/embeddingz", {})
     assert reply.status == 404
-    assert "/v1/chat/completions" in reply.json()["error"]["message"]
+    assert "/v1/embeddingz" in reply.json()["error"]["message"]
     reply = api.get("/v1/chat/completions")
     assert reply.status == 405
     assert "POST" in reply.headers["allow"]

@@ -28,15 +28,16 @@ def test_a_full_queue_is_a_rate_limit():
         with pytest.raises(openai.RateLimitError) as raised:
             client.completions.create(model=client.models.list().data[0].id, prompt="Hello")
         assert int(raised.value.response.headers["retry-after"]) >= 1
+        assert server.api.post("/abort_request", {"abort_all": True}).status == 200
         for thread in threads:
             thread.join()
         assert server.api.post("/generate", {"text": "Hi"}).status == 200
 
 
 def test_running_requests_finish_before_the_end():
-    with running_server() as server:
+    with running_server("--drain-timeout", "300") as server:
         replies = []
-        body = {**LONG, "sampling_params": {"max_new_tokens": 200, "ignore_eos": True}}
+        body = {**LONG, "sampling_params": {"max_new_tokens": 60, "ignore_eos": True}}
         threads = [threading.Thread(target=lambda: replies.append(server.api.post("/generate", body)))
                    for _ in range(3)]
         for thread in threads:
@@ -45,10 +46,28 @@ def test_running_requests_finish_before_the_end():
         server.terminate()
         for thread in threads:
             thread.join()
-        assert [reply.json()["meta_info"]["completion_tokens"] for reply in replies] == [200] * 3
+        assert [reply.json()["meta_info"]["completion_tokens"] for reply in replies] == [60] * 3
         assert server.wait() == 0, server.output()
         with pytest.raises(OSError):
             server.api.get("/health")
+
+
+def test_requests_that_take_too_long_are_aborted():
+    with running_server("--drain-timeout", "0.5") as server:
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(server.api.post("/generate", LONG)))
+        thread.start()
+        wait_for(lambda: server.api.load() == (1, 0))
+        server.terminate()
+        thread.join()
+        assert replies[0].json()["meta_info"]["finish_reason"]["type"] == "abort"
+        assert server.wait() == 0, server.output()
+
+
+def test_an_idle_server_ends_at_once():
+    with running_server() as server:
+        server.terminate()
+        assert server.wait(20) == 0, server.output()
 
 
 def test_a_port_in_use_is_named():

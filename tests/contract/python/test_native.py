@@ -112,16 +112,27 @@ def test_flush_cache_forgets_prefixes(api):
 
 
 def test_metrics_count(api):
-    def total(samples, start):
-        return sum(value for name, value in samples.items() if name.startswith(start))
+    expected = {"tilewright_generation_tokens_total": 8,
+                "tilewright_e2e_request_latency_seconds_count": 1,
+                "tilewright_time_to_first_token_seconds_count": 1}
 
-    before = api.metrics()
+    def counts():
+        samples = api.metrics()
+        return {start: sum(value for name, value in samples.items() if name.startswith(start))
+                for start in expected}
+
+    def settled():
+        # The engine publishes its counters after it has sent the last token.
+        before = None
+        while before != (now := counts()):
+            before = now
+            time.sleep(0.2)
+        return now
+
+    before = settled()
     generate(api, text=PROMPT)
-    after = api.metrics()
-    for name, growth in [("tilewright_generation_tokens_total", 8),
-                         ("tilewright_e2e_request_latency_seconds_count", 1),
-                         ("tilewright_time_to_first_token_seconds_count", 1)]:
-        assert total(after, name) - total(before, name) == growth, name
+    after = settled()
+    assert {name: after[name] - before[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("body", [

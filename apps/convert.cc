@@ -36,8 +36,29 @@ Status write_json(const fs::path& path, const Json& value) {
   return write_text(path, dump_json(value, 2) + "\n");
 }
 
+// What an earlier conversion left and this one may not overwrite: a reader would prefer an old
+// index to a new single file, and an old template to the new one.
+Status remove_stale_files(const fs::path& folder) {
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_stale = entry->path().extension() == ".safetensors" ||
+                          name == "model.safetensors.index.json" || name == "chat_template.jinja";
+    if (is_stale && !fs::remove(entry->path(), failure)) break;
+  }
+  if (!failure) return {};
+  return error(ErrorCode::internal, "{}: cannot remove old files: {}", folder.string(),
+               failure.message());
+}
+
 Status make_folder(const ConvertOptions& options) {
   std::error_code failure;
+  if (fs::equivalent(options.input, options.output, failure)) {
+    return error(ErrorCode::invalid_argument, "{}: input and output are the same folder",
+                 options.output);
+  }
+  failure.clear();
   fs::create_directories(options.output, failure);
   if (failure) {
     return error(ErrorCode::invalid_argument, "{}: cannot make the folder: {}", options.output,
@@ -48,7 +69,7 @@ Status make_folder(const ConvertOptions& options) {
                  "{}: the folder is not empty; choose another or overwrite with --force",
                  options.output);
   }
-  return {};
+  return remove_stale_files(options.output);
 }
 
 Status write_tokenizer(const Checkpoint& checkpoint, const fs::path& folder) {

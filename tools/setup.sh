@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly MIN_RUST_MINOR=82 # rust 1.82, for the crates in text-ffi/Cargo.lock
+readonly MIN_RUST_MINOR=85 # rust 1.85, for the crates in text-ffi/Cargo.lock
 readonly MODEL=SmolLM2-135M-Instruct.Q4_1.gguf
 readonly MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 # The first line installs once per content of this script and the requirements.

@@ -79,7 +79,7 @@ class GgufCheckpoint final : public Checkpoint {
     const auto mark = [&](StoredTensor& tensor, const char* heads) {
       const int64_t count = config_.value(heads, int64_t{0});
       // A shape that doesn't fit is reported by whoever loads the tensor.
-      if (count > 0 && tensor.shape[0] % (2 * count) == 0) {
+      if (count > 0 && count <= tensor.shape[0] && tensor.shape[0] % (2 * count) == 0) {
         tensor.row_order.interleaved_heads = count;
       }
     };
@@ -102,19 +102,51 @@ class GgufCheckpoint final : public Checkpoint {
   Json tokenizer_config_;
 };
 
-// The parts of NAME-00002-of-00005.gguf in order; the path alone if it is no split file.
+// The parts of NAME-00002-of-00005.gguf in order; the path alone if it is no part of a split file.
 std::vector<fs::path> split_parts(const fs::path& path) {
   static const std::regex kSplit(R"((.*)-(\d{5})-of-(\d{5})\.gguf)");
   std::smatch match;
   const std::string name = path.filename().string();
   if (!std::regex_match(name, match, kSplit)) return {path};
-  const int count = std::stoi(match[3].str());
+  const int index = std::stoi(match[2].str()), count = std::stoi(match[3].str());
+  if (index < 1 || index > count) return {path};
   std::vector<fs::path> parts;
   for (int part = 1; part <= count; ++part) {
     parts.push_back(path.parent_path() /
                     fmt::format("{}-{:05d}-of-{:05d}.gguf", match[1].str(), part, count));
   }
-  return parts.empty() ? std::vector{path} : parts;
+  return parts;
+}
+
+// Whether the file is the part that its name says, by what converters note in each part.
+Status check_part(const GgufFile& file, size_t index, size_t count) {
+  const std::string path = file.file().path().string();
+  const int64_t stated_count = file.integer("split.count").value_or(static_cast<int64_t>(count));
+  if (stated_count > 1 && stated_count != static_cast<int64_t>(count)) {
+    return error(ErrorCode::corrupt_data,
+                 "{}: is one of {} parts, but {} by its name; parts are named "
+                 "NAME-00001-of-{:05d}.gguf",
+                 path, stated_count, count, stated_count);
+  }
+  const int64_t stated_index = file.integer("split.no").value_or(static_cast<int64_t>(index));
+  if (count > 1 && stated_index != static_cast<int64_t>(index)) {
+    return error(ErrorCode::corrupt_data, "{}: is part {} (split.no) under the name of part {}",
+                 path, stated_index + 1, index + 1);
+  }
+  return {};
+}
+
+// All tensors of the split model must have come with the parts.
+Status check_split(const std::vector<GgufFile>& files) {
+  const GgufFile& first = files.front();
+  const auto stated = first.integer("split.tensors.count");
+  size_t count = 0;
+  for (const GgufFile& file : files) count += file.tensors().size();
+  if (files.size() > 1 && stated && *stated != static_cast<int64_t>(count)) {
+    return error(ErrorCode::corrupt_data, "{}: split.tensors.count is {}, the parts hold {}",
+                 first.file().path().string(), *stated, count);
+  }
+  return {};
 }
 
 }  // namespace
@@ -129,13 +161,12 @@ Expected<std::unique_ptr<Checkpoint>> open_gguf_checkpoint(const fs::path& path)
                    files.size() + 1, parts.size(), part.string());
     }
     if (!file) return forward_error(file);
-    const int64_t count = file->integer("split.count").value_or(1);
-    if (count > 1 && count != static_cast<int64_t>(parts.size())) {
-      return error(ErrorCode::corrupt_data, "{}: says it is one of {} parts, found {}",
-                   part.string(), count, parts.size());
+    if (Status status = check_part(*file, files.size(), parts.size()); !status) {
+      return forward_error(status);
     }
     files.push_back(std::move(*file));
   }
+  if (Status status = check_split(files); !status) return forward_error(status);
   return GgufCheckpoint::make(path, std::move(files));
 }
 

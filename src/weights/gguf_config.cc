@@ -1,5 +1,6 @@
 #include "weights/gguf_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -144,7 +145,7 @@ Expected<Json> gguf_model_config(const GgufFile& gguf, std::span<const StoredTen
   } else {
     config["rope_scaling"] = metadata_scaling(gguf, prefix);
   }
-  if (const auto window = gguf.integer(prefix + "attention.sliding_window")) {
+  if (const auto window = gguf.integer(prefix + "attention.sliding_window"); window.value_or(0)) {
     config["sliding_window"] = *window;
     config["architectures"] = {"MistralForCausalLM"};
     config["model_type"] = "mistral";
@@ -169,10 +170,18 @@ Json gguf_generation_config(const GgufFile& gguf) {
   Json config = Json::object();
   for (const auto& [field, key] : std::initializer_list<std::pair<const char*, const char*>>{
            {"bos_token_id", "tokenizer.ggml.bos_token_id"},
-           {"eos_token_id", "tokenizer.ggml.eos_token_id"},
            {"pad_token_id", "tokenizer.ggml.padding_token_id"}}) {
     if (const auto id = gguf.integer(key)) config[field] = *id;
   }
+  // Chat models end a turn with a token of its own beside the end of the text.
+  std::vector<int64_t> ends;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    const auto id = gguf.integer(key);
+    if (id && std::find(ends.begin(), ends.end(), *id) == ends.end()) ends.push_back(*id);
+  }
+  if (ends.size() == 1) config["eos_token_id"] = ends.front();
+  if (ends.size() > 1) config["eos_token_id"] = ends;
   return config;
 }
 
@@ -183,8 +192,11 @@ Json gguf_tokenizer_config(const GgufFile& gguf) {
     if (!id) continue;
     if (std::string text = token_text(gguf, *id); !text.empty()) config[name] = std::move(text);
   }
-  config["add_bos_token"] = gguf.boolean("tokenizer.ggml.add_bos_token").value_or(false);
-  config["add_eos_token"] = gguf.boolean("tokenizer.ggml.add_eos_token").value_or(false);
+  for (const char* field : {"add_bos_token", "add_eos_token"}) {
+    if (const auto value = gguf.boolean(std::string("tokenizer.ggml.") + field)) {
+      config[field] = *value;
+    }
+  }
   if (const auto length = gguf.integer("llama.context_length")) {
     config["model_max_length"] = *length;
   }
@@ -243,9 +255,7 @@ Expected<GgufVocabulary> gguf_vocabulary(const GgufFile& gguf) {
   vocabulary.eos_token_id = id("tokenizer.ggml.eos_token_id");
   vocabulary.unk_token_id = id("tokenizer.ggml.unknown_token_id");
   vocabulary.pad_token_id = id("tokenizer.ggml.padding_token_id");
-  // Converters leave add_bos_token out where it is SentencePiece's usual yes.
-  vocabulary.add_bos_token =
-      gguf.boolean("tokenizer.ggml.add_bos_token").value_or(vocabulary.model == "llama");
+  vocabulary.add_bos_token = gguf.boolean("tokenizer.ggml.add_bos_token");
   vocabulary.add_eos_token = gguf.boolean("tokenizer.ggml.add_eos_token").value_or(false);
   vocabulary.add_space_prefix = gguf.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
   return vocabulary;

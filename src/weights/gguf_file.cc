@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -69,6 +70,24 @@ std::optional<StorageType> storage_type(uint32_t ggml_type) {
     default:
       return std::nullopt;
   }
+}
+
+// ggml's names of the types that this engine does not read, for the message.
+const char* unread_type_name(uint32_t ggml_type) {
+  struct Row {
+    uint32_t number;
+    const char* name;
+  };
+  static constexpr Row kRows[] = {
+      {9, "Q8_1"},     {10, "Q2_K"},   {11, "Q3_K"},    {15, "Q8_K"},
+      {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
+      {20, "IQ4_NL"},  {21, "IQ3_S"},  {22, "IQ2_S"},   {23, "IQ4_XS"},
+      {29, "IQ1_M"},   {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"},
+  };
+  for (const Row& row : kRows) {
+    if (row.number == ggml_type) return row.name;
+  }
+  return "unknown";
 }
 
 template <typename T, typename Stored>
@@ -142,6 +161,20 @@ struct TensorHeader {
   uint64_t bytes = 0;
 };
 
+// The name of a tensor whose bytes another one has too, if there is any.
+std::optional<std::string> find_overlap(const std::vector<StoredTensor>& tensors) {
+  std::vector<const StoredTensor*> by_place;
+  for (const StoredTensor& tensor : tensors) by_place.push_back(&tensor);
+  std::sort(by_place.begin(), by_place.end(), [](const StoredTensor* a, const StoredTensor* b) {
+    return a->data.data() < b->data.data();
+  });
+  for (size_t i = 1; i < by_place.size(); ++i) {
+    const auto before = by_place[i - 1]->data;
+    if (before.data() + before.size() > by_place[i]->data.data()) return by_place[i]->name;
+  }
+  return std::nullopt;
+}
+
 // Elements and bytes of a tensor; an error names what cannot be.
 Status measure(const std::string& file, TensorHeader& tensor) {
   const StorageTypeTraits& t = traits(tensor.type);
@@ -190,9 +223,9 @@ Expected<TensorHeader> read_tensor_header(ByteReader& reader, const std::string&
   const auto known = storage_type(*type);
   if (!known) {
     return error(ErrorCode::unsupported,
-                 "{}: tensor {} has ggml type {}; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
-                 "Q5_0, Q5_1, Q4_K, Q5_K, Q6_K",
-                 file, tensor.name, *type);
+                 "{}: tensor {} has ggml type {} ({}); supported are F32, F16, BF16, Q8_0, Q4_0, "
+                 "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K",
+                 file, tensor.name, *type, unread_type_name(*type));
   }
   tensor.type = *known;
   tensor.offset = *offset;
@@ -237,9 +270,13 @@ Expected<GgufFile> GgufFile::open(const std::filesystem::path& path) {
   const auto num_tensors = reader.number<uint64_t>();
   const auto num_keys = reader.number<uint64_t>();
   if (!version || !num_tensors || !num_keys) return corrupt("truncated in the header");
+  if (*version == __builtin_bswap32(2) || *version == __builtin_bswap32(3)) {
+    return error(ErrorCode::unsupported, "{}: big-endian GGUF; only little-endian files are read",
+                 file);
+  }
   if (*version != 2 && *version != 3) {
-    return error(ErrorCode::unsupported,
-                 "{}: GGUF version {} (little endian); supported are 2 and 3", file, *version);
+    return error(ErrorCode::unsupported, "{}: GGUF version {}; supported are 2 and 3", file,
+                 *version);
   }
   gguf.version_ = *version;
   if (*num_tensors > kMaxTensors || *num_keys > kMaxKeys) {
@@ -273,7 +310,10 @@ Expected<GgufFile> GgufFile::open(const std::filesystem::path& path) {
     }
   }
 
-  const int64_t alignment = gguf.integer("general.alignment").value_or(32);
+  int64_t alignment = 32;
+  if (const GgufValue* stated = gguf.find("general.alignment")) {
+    alignment = as_integer(*stated).value_or(-1);
+  }
   if (alignment < 8 || alignment > (1 << 20) || alignment % 8 != 0) {
     return corrupt(fmt::format("general.alignment {} is no multiple of 8 up to 1 MiB", alignment));
   }
@@ -290,6 +330,9 @@ Expected<GgufFile> GgufFile::open(const std::filesystem::path& path) {
     }
     gguf.tensors_.push_back({std::move(header.name), header.type, std::move(header.shape),
                              bytes.subspan(begin, header.bytes)});
+  }
+  if (const auto name = find_overlap(gguf.tensors_)) {
+    return corrupt(fmt::format("tensor {} overlaps another", *name));
   }
   return gguf;
 }

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "weights/header_json.h"
 #include "weights/safetensors_file.h"
 #include "weights/tokenizer_source.h"
 
@@ -14,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxTextFile = 256 << 20;
+constexpr int kMaxIndexDepth = 8;  // the format needs 2
 
 Expected<std::string> read_text(const fs::path& path) {
   std::error_code failure;
@@ -41,8 +43,14 @@ Expected<Json> read_object(const fs::path& path) {
   return value;
 }
 
+// A file that cannot be looked at is there: reading it gives the reason.
+bool is_there(const fs::path& path) {
+  std::error_code failure;
+  return fs::exists(path, failure) || failure;
+}
+
 Expected<Json> read_object_if_present(const fs::path& path) {
-  if (!fs::exists(path)) return Json::object();
+  if (!is_there(path)) return Json::object();
   return read_object(path);
 }
 
@@ -67,7 +75,7 @@ std::optional<std::string> take_chat_template(Json& config) {
       if (!entry.is_object() || !entry.contains("template") || !entry["template"].is_string()) {
         continue;
       }
-      const bool is_default = entry.value("name", "") == "default";
+      const bool is_default = entry.contains("name") && entry["name"] == "default";
       if (!result || is_default) result = entry["template"].get<std::string>();
       if (is_default) break;
     }
@@ -119,7 +127,7 @@ class HuggingFaceCheckpoint final : public Checkpoint {
     chat_template_ = take_chat_template(tokenizer_config_);
     flatten_special_tokens(tokenizer_config_);
     // The newer place wins.
-    if (fs::exists(path_ / "chat_template.jinja")) {
+    if (is_there(path_ / "chat_template.jinja")) {
       auto text = read_text(path_ / "chat_template.jinja");
       if (!text) return forward_error(text);
       chat_template_ = std::move(*text);
@@ -130,8 +138,8 @@ class HuggingFaceCheckpoint final : public Checkpoint {
   Status open_shards() {
     const fs::path index = path_ / "model.safetensors.index.json";
     const fs::path single = path_ / "model.safetensors";
-    if (fs::exists(index)) return open_indexed(index);
-    if (fs::exists(single)) {
+    if (is_there(index)) return open_indexed(index);
+    if (is_there(single)) {
       if (Status status = add_shard(single, nullptr); !status) return status;
       return index_tensors();
     }
@@ -141,7 +149,9 @@ class HuggingFaceCheckpoint final : public Checkpoint {
   }
 
   Status open_indexed(const fs::path& index_path) {
-    auto index = read_object(index_path);
+    auto text = read_text(index_path);
+    if (!text) return forward_error(text);
+    auto index = parse_header_json(*text, index_path.string(), kMaxIndexDepth);
     if (!index) return forward_error(index);
     const auto map = index->find("weight_map");
     if (map == index->end() || !map->is_object()) {
@@ -153,12 +163,12 @@ class HuggingFaceCheckpoint final : public Checkpoint {
       // A shard lies in the folder itself: an index must not lead elsewhere.
       if (file.empty() || fs::path(file).filename() != fs::path(file)) {
         return error(ErrorCode::corrupt_data, "{}: tensor {} is mapped to {}, not a file name",
-                     index_path.string(), tensor, dump_json(shard));
+                     index_path.string(), tensor, dump_header_json(shard));
       }
       names_of_shard[file].insert(tensor);
     }
     for (auto& [file, names] : names_of_shard) {
-      if (!fs::exists(path_ / file)) {
+      if (!is_there(path_ / file)) {
         return error(ErrorCode::not_found, "{}: shard {} is missing (it holds {} and {} more)",
                      index_path.string(), file, *names.begin(), names.size() - 1);
       }

@@ -1,6 +1,6 @@
 #include "weights/model_config.h"
 
-#include <cmath>
+#include <algorithm>
 
 namespace tw {
 namespace {
@@ -91,7 +91,15 @@ Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
     top.fail("rope_scaling", nested, "an object or null");
     return tl::unexpected(top.status().error());
   }
-  FieldReader fields(nested == nullptr ? kNone : *nested, source + ": rope parameters");
+  const Json& parameters = nested == nullptr ? kNone : *nested;
+  for (const auto& [key, value] : parameters.items()) {
+    if (!value.is_object()) continue;
+    return error(ErrorCode::unsupported,
+                 "{}: rope parameters of their own for {}; only one rotation for all layers is "
+                 "supported",
+                 source, key);
+  }
+  FieldReader fields(parameters, source + ": rope parameters");
 
   RopeConfig rope;
   rope.rope_theta =
@@ -144,6 +152,26 @@ std::vector<int32_t> token_ids(FieldReader& fields, const char* field) {
   return ids;
 }
 
+// transformers 5 lists what each layer attends to. All layers alike is what is supported; layers
+// that all see everything switch the window off.
+Status check_layer_types(const FieldReader& fields, const std::string& source,
+                         int32_t& sliding_window) {
+  const Json* types = fields.find("layer_types");
+  if (types == nullptr) return {};
+  const bool alike =
+      types->is_array() && !types->empty() &&
+      std::all_of(types->begin(), types->end(), [&](const Json& t) { return t == types->front(); });
+  if (alike && types->front() == "sliding_attention" && sliding_window > 0) return {};
+  if (alike && types->front() == "full_attention") {
+    sliding_window = 0;
+    return {};
+  }
+  return error(ErrorCode::unsupported,
+               "{}: field layer_types is {}; expected full_attention for all layers, or "
+               "sliding_attention for all with a sliding_window",
+               source, dump_json(*types).substr(0, 80));
+}
+
 Status check_quantization(const FieldReader& fields, const std::string& source) {
   const Json* quantization = fields.find("quantization_config");
   if (quantization == nullptr) return {};
@@ -187,7 +215,10 @@ Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& so
   config.attention_bias = fields.boolean("attention_bias", false);
   config.mlp_bias = fields.boolean("mlp_bias", false);
   config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-  config.sliding_window = static_cast<int32_t>(fields.integer("sliding_window", 1, 1 << 28, 0));
+  config.sliding_window = static_cast<int32_t>(fields.integer("sliding_window", 0, 1 << 28, 0));
+  if (Status status = check_layer_types(fields, source, config.sliding_window); !status) {
+    return forward_error(status);
+  }
   config.eos_token_ids = token_ids(fields, "eos_token_id");
   if (fields.find("head_dim") != nullptr) {
     config.head_dim = static_cast<int32_t>(fields.integer("head_dim", 1, 1 << 16));

@@ -21,6 +21,7 @@ struct Channel {
   std::byte* panel;
   int index;
   const kernels::PanelLayout& layout;
+  bool& all_finite;  // cleared by a scale or minimum that is infinite or NaN
 
   void set_quant8(int64_t k, int quant) const {
     panel[kernels::byte_quant_offset(index, k)] = static_cast<std::byte>(quant);
@@ -51,6 +52,7 @@ struct Channel {
  private:
   void set_f16(int64_t begin, int64_t group, const std::byte* f16) const {
     std::memcpy(panel + begin + (group * kTileN + index) * 2, f16, 2);
+    if ((f16[1] & std::byte{0x7c}) == std::byte{0x7c}) all_finite = false;
   }
 };
 
@@ -213,7 +215,9 @@ struct Source {
   int64_t row_bytes;
 };
 
-void pack_panels(std::span<const Source> sources, PackedWeight& weight, Range panels) {
+// Returns the first tensor with a scale that is no number, or null.
+const StoredTensor* pack_panels(std::span<const Source> sources, PackedWeight& weight,
+                                Range panels) {
   for (int64_t p = panels.begin; p < panels.end; ++p) {
     std::byte* panel = weight.panel(p);
     // Padding channels and the padded end of K are zeros.
@@ -221,14 +225,17 @@ void pack_panels(std::span<const Source> sources, PackedWeight& weight, Range pa
     for (const Source& source : sources) {
       const int64_t begin = std::max(p * kTileN, source.first_row);
       const int64_t end = std::min((p + 1) * kTileN, source.first_row + source.num_rows);
+      bool all_finite = true;
       for (int64_t n = begin; n < end; ++n) {
         const int64_t row =
             source.tensor->row_order.stored_row(n - source.first_row, source.num_rows);
         source.packer->pack_row(source.tensor->data.data() + row * source.row_bytes, weight.k(),
-                                {panel, static_cast<int>(n % kTileN), weight.layout()});
+                                {panel, static_cast<int>(n % kTileN), weight.layout(), all_finite});
       }
+      if (!all_finite) return source.tensor;
     }
   }
+  return nullptr;
 }
 
 }  // namespace
@@ -257,9 +264,17 @@ Expected<PackedWeight> pack(std::span<const StoredTensor* const> tensors, Thread
   auto weight =
       PackedWeight::allocate(sources.front().packer->format, num_rows, tensors[0]->shape[1]);
   if (!weight) return forward_error(weight);
+  std::vector<const StoredTensor*> broken(static_cast<size_t>(team.size()));
   team.run([&](const TeamMember& member) {
-    pack_panels(sources, *weight, member.share(weight->num_panels()));
+    broken[static_cast<size_t>(member.rank())] =
+        pack_panels(sources, *weight, member.share(weight->num_panels()));
   });
+  for (const StoredTensor* tensor : broken) {
+    if (tensor == nullptr) continue;
+    return error(ErrorCode::corrupt_data,
+                 "tensor {} ({}) has a scale that is infinite or no number", tensor->name,
+                 traits(tensor->type).name);
+  }
   return weight;
 }
 

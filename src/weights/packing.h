@@ -17,7 +17,8 @@ namespace tw {
 Expected<kernels::WeightFormat> packed_format(const StoredTensor& tensor);
 
 // Packs the rows of several matrices of the same format and number of columns below each other,
-// as one weight. Rows come in Hugging Face's order, whatever the file's.
+// as one weight. Rows come in Hugging Face's order, whatever the file's. A block whose scale is
+// infinite or no number is corrupt_data, naming the tensor.
 Expected<kernels::PackedWeight> pack(std::span<const StoredTensor* const> tensors,
                                      ThreadTeam& team);
 

@@ -5,11 +5,13 @@
 #include <algorithm>
 
 #include "weights/byte_reader.h"
+#include "weights/header_json.h"
 
 namespace tw {
 namespace {
 
 constexpr uint64_t kMaxHeader = 100 << 20;  // the reference implementation's limit
+constexpr int kMaxDepth = 8;                // the format needs 3
 
 std::optional<StorageType> storage_type(const std::string& dtype) {
   struct Row {
@@ -39,11 +41,11 @@ std::optional<uint64_t> bytes_needed(const std::vector<int64_t>& shape, StorageT
   return bytes;
 }
 
-std::optional<std::vector<int64_t>> integers(const Json& entry, const char* key) {
+std::optional<std::vector<int64_t>> integers(const HeaderJson& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_array()) return std::nullopt;
   std::vector<int64_t> values;
-  for (const Json& item : *found) {
+  for (const HeaderJson& item : *found) {
     if (!item.is_number_integer() && !item.is_number_unsigned()) return std::nullopt;
     if (item.is_number_unsigned() && item.get<uint64_t>() > uint64_t{INT64_MAX}) {
       return std::nullopt;
@@ -54,7 +56,7 @@ std::optional<std::vector<int64_t>> integers(const Json& entry, const char* key)
 }
 
 Expected<StoredTensor> read_entry(const std::string& file, const std::string& name,
-                                  const Json& entry, std::span<const std::byte> data) {
+                                  const HeaderJson& entry, std::span<const std::byte> data) {
   if (!entry.is_object()) {
     return error(ErrorCode::corrupt_data, "{}: entry of tensor {} is no object", file, name);
   }
@@ -69,10 +71,10 @@ Expected<StoredTensor> read_entry(const std::string& file, const std::string& na
   }
   const auto type = storage_type(dtype->get<std::string>());
   if (!type) {
-    return error(ErrorCode::unsupported,
-                 "{}: tensor {} has dtype {}; supported are F32, F16, BF16 "
-                 "and integers",
-                 file, name, dtype->get<std::string>());
+    return error(
+        ErrorCode::unsupported,
+        "{}: tensor {} has dtype {}; supported are F32, F16, BF16, F64, BOOL, U8 and I8 to I64",
+        file, name, dtype->get<std::string>());
   }
   const int64_t begin = (*offsets)[0], end = (*offsets)[1];
   if (begin < 0 || end < begin || static_cast<uint64_t>(end) > data.size()) {
@@ -112,14 +114,13 @@ Expected<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& pat
   }
   const auto header_bytes = *reader.take(*length);
   const auto data = *reader.take(reader.remaining());
-  auto header = parse_json(
-      {reinterpret_cast<const char*>(header_bytes.data()), header_bytes.size()}, file, 8);
-  if (!header) {
-    return error(ErrorCode::corrupt_data, "{}", header.error().message);
+  if (header_bytes.empty() || header_bytes[0] != std::byte{'{'}) {
+    return error(ErrorCode::corrupt_data, "{}: header is no JSON object (it must begin with '{{')",
+                 file);
   }
-  if (!header->is_object()) {
-    return error(ErrorCode::corrupt_data, "{}: header is no JSON object", file);
-  }
+  auto header = parse_header_json(
+      {reinterpret_cast<const char*>(header_bytes.data()), header_bytes.size()}, file, kMaxDepth);
+  if (!header) return forward_error(header);
   for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") continue;
     auto tensor = read_entry(file, name, entry, data);

@@ -4,12 +4,18 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "weights/header_json.h"
 
 namespace tw {
 namespace {
 
 namespace fs = std::filesystem;
 using Shard = std::vector<const StoredTensor*>;
+
+// A scalar (no dimensions) is a row of one element.
+int64_t num_columns(const StoredTensor& tensor) {
+  return tensor.shape.empty() ? 1 : tensor.shape.back();
+}
 
 int64_t num_rows(const StoredTensor& tensor) {
   int64_t rows = 1;
@@ -33,7 +39,7 @@ std::vector<Shard> divide(std::span<const StoredTensor* const> tensors, uint64_t
 }
 
 std::string header_of(const Shard& shard) {
-  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  HeaderJson header = {{"__metadata__", {{"format", "pt"}}}};
   uint64_t offset = 0;
   for (const StoredTensor* tensor : shard) {
     const uint64_t end = offset + bf16_bytes(*tensor);
@@ -41,7 +47,7 @@ std::string header_of(const Shard& shard) {
         {"dtype", "BF16"}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = dump_json(header);
+  std::string text = dump_header_json(header);
   // The data begins at a multiple of 8; spaces are allowed behind the header.
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
@@ -49,8 +55,8 @@ std::string header_of(const Shard& shard) {
 
 // A bias of interleaved heads is one row of a vector: its elements are what is in another order.
 void write_tensor(const StoredTensor& tensor, std::ofstream& file) {
-  const bool is_vector = tensor.shape.size() == 1;
-  const int64_t columns = tensor.shape.back();
+  const bool is_vector = tensor.shape.size() <= 1;
+  const int64_t columns = num_columns(tensor);
   const int64_t rows = num_rows(tensor);
   const StorageTypeTraits& t = traits(tensor.type);
   const int64_t row_bytes = columns / t.block_elements * t.block_bytes;
@@ -87,7 +93,7 @@ Status write_shard(const fs::path& path, const Shard& shard,
 
 Status write_index(const fs::path& folder, const std::vector<Shard>& shards,
                    const std::vector<std::string>& names) {
-  Json map = Json::object();
+  HeaderJson map = HeaderJson::object();
   uint64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     for (const StoredTensor* tensor : shards[i]) {
@@ -96,7 +102,8 @@ Status write_index(const fs::path& folder, const std::vector<Shard>& shards,
     }
   }
   std::ofstream file(folder / "model.safetensors.index.json");
-  file << dump_json({{"metadata", {{"total_size", total}}}, {"weight_map", map}}, 2) << "\n";
+  file << dump_header_json({{"metadata", {{"total_size", total}}}, {"weight_map", map}}, 2) << "\n";
+  file.close();
   if (!file) return error(ErrorCode::internal, "{}: cannot write the index", folder.string());
   return {};
 }
@@ -104,11 +111,16 @@ Status write_index(const fs::path& folder, const std::vector<Shard>& shards,
 }  // namespace
 
 uint64_t bf16_bytes(const StoredTensor& tensor) {
-  return static_cast<uint64_t>(num_rows(tensor) * tensor.shape.back()) * sizeof(bf16_t);
+  return static_cast<uint64_t>(num_rows(tensor) * num_columns(tensor)) * sizeof(bf16_t);
 }
 
 Status write_safetensors(const fs::path& folder, std::span<const StoredTensor* const> tensors,
                          const SafetensorsWriteOptions& options) {
+  for (const StoredTensor* tensor : tensors) {
+    if (is_float(tensor->type)) continue;
+    return error(ErrorCode::unsupported, "tensor {} has type {}, which bf16 cannot stand for",
+                 tensor->name, traits(tensor->type).name);
+  }
   const std::vector<Shard> shards = divide(tensors, options.max_shard_bytes);
   if (shards.size() == 1) return write_shard(folder / "model.safetensors", shards[0], options);
   std::vector<std::string> names;

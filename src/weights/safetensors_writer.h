@@ -17,7 +17,7 @@ struct SafetensorsWriteOptions {
 };
 
 // Every tensor, decoded, in Hugging Face's row order, rounded to bf16. Streams row by row: memory
-// stays small whatever the model's size.
+// stays small whatever the model's size. Integer tensors are unsupported.
 Status write_safetensors(const std::filesystem::path& folder,
                          std::span<const StoredTensor* const> tensors,
                          const SafetensorsWriteOptions& options);

@@ -171,6 +171,20 @@ const StorageTypeTraits& traits(StorageType type) {
   return kTraits[static_cast<size_t>(type)];
 }
 
+bool is_float(StorageType type) {
+  switch (type) {
+    case StorageType::i8:
+    case StorageType::i16:
+    case StorageType::i32:
+    case StorageType::i64:
+    case StorageType::u8:
+    case StorageType::boolean:
+      return false;
+    default:
+      return true;
+  }
+}
+
 void dequantize(StorageType type, const std::byte* data, int64_t count, float* out) {
   if (const DecodeBlock decode = block_decoder(type)) {
     const StorageTypeTraits& t = traits(type);

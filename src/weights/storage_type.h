@@ -37,6 +37,9 @@ struct StorageTypeTraits {
 
 const StorageTypeTraits& traits(StorageType type);
 
+// Floats and the quantized types that stand for floats.
+bool is_float(StorageType type);
+
 // The scalar reference decoder: `count` elements (whole blocks) from `data` to float.
 void dequantize(StorageType type, const std::byte* data, int64_t count, float* out);
 

@@ -81,6 +81,8 @@ std::string curl_example(const std::string& url, const ServeOptions& options, bo
 }
 
 Status serve(ServeOptions options) {
+  auto address = BoundAddress::bind(options.server.host, options.server.port);
+  if (!address) return forward_error(address);
   auto session = ModelSession::open(options.model);
   if (!session) return forward_error(session);
   const std::string name = options.served_model_name.empty()
@@ -98,7 +100,7 @@ Status serve(ServeOptions options) {
                     .generation_config = session->checkpoint->generation_config(),
                     .architecture = session->checkpoint->config().value("model_type", "")};
   Service service(options.server, std::move(model), *session->engine);
-  auto server = HttpServer::create(service);
+  auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);
   (*server)->stop_on_signals();
   const bool ipv6 = options.server.host.find(':') != std::string::npos;

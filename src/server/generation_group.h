@@ -18,7 +18,7 @@
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/generation_options.h"
-#include "server/http_message.h"
+#include "server/responder.h"
 #include "server/service.h"
 #include "text/generation_text.h"
 

@@ -258,6 +258,9 @@ asio::awaitable<ErrorCodeOf> Connection::read_body(Parser& parser) {
     reserved_bytes_ = size;
     if (shared_.buffered_bytes > config_.max_buffered_bytes) {
       reading_ = false;
+      // What is refused is not kept: others need not wait until this client has gone.
+      parser.get().body() = {};
+      shared_.buffered_bytes -= std::exchange(reserved_bytes_, 0);
       auto refusal = to_api_error(
           {ErrorCode::unavailable, "too many large requests are being received; try again later"});
       co_await refuse(std::move(refusal));

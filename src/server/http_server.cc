@@ -1,5 +1,8 @@
 #include "server/http_server.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -27,6 +30,18 @@ using ErrorCodeOf = boost::system::error_code;
 
 // After the drain's end, for the aborted requests to be answered and the connections to close.
 constexpr std::chrono::seconds kAbortTimeout{5};
+constexpr int kBacklog = 1024;
+
+tl::unexpected<Error> cannot_listen(const std::string& host, uint16_t port,
+                                    const ErrorCodeOf& failure) {
+  if (failure == asio::error::address_in_use) {
+    return error(ErrorCode::invalid_argument,
+                 "--port {}: another program listens on {}:{}; stop it or choose another port",
+                 port, host, port);
+  }
+  return error(ErrorCode::invalid_argument, "cannot listen on {}:{}: {}", host, port,
+               failure.message());
+}
 
 }  // namespace
 
@@ -43,7 +58,7 @@ class HttpServer::Impl {
         retry_timer_(strand_),
         shared_{service} {}
 
-  Status listen();
+  Status listen(BoundAddress address);
   uint16_t port() const { return acceptor_port_; }
   void stop_on_signals();
   void run();
@@ -78,29 +93,15 @@ class HttpServer::Impl {
   bool aborting_ = false;
 };
 
-Status HttpServer::Impl::listen() {
-  const ServerConfig& config = service_.config();
+Status HttpServer::Impl::listen(BoundAddress address) {
+  const int socket = address.release();
   ErrorCodeOf failure;
-  tcp::resolver resolver(io_);
-  const auto found =
-      resolver.resolve(config.host, std::to_string(config.port), tcp::resolver::passive, failure);
-  if (failure || found.empty()) {
-    return error(ErrorCode::invalid_argument, "--host {}: {}", config.host, failure.message());
-  }
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), failure);
-  if (!failure) acceptor_.set_option(tcp::acceptor::reuse_address(true), failure);
-  if (!failure) acceptor_.bind(endpoint, failure);
-  if (!failure) acceptor_.listen(1024, failure);
-  if (failure == asio::error::address_in_use) {
-    return error(ErrorCode::invalid_argument,
-                 "--port {}: another program listens on {}:{}; stop it or choose another port",
-                 config.port, config.host, config.port);
-  }
-  if (failure) {
-    return error(ErrorCode::invalid_argument, "cannot listen on {}:{}: {}", config.host,
-                 config.port, failure.message());
-  }
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length);
+  acceptor_.assign(storage.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket, failure);
+  if (!failure) acceptor_.listen(kBacklog, failure);
+  if (failure) return cannot_listen(address.host(), service_.config().port, failure);
   acceptor_port_ = acceptor_.local_endpoint(failure).port();
   return {};
 }
@@ -237,9 +238,32 @@ void HttpServer::Impl::finish_if_done() {
   retry_timer_.cancel();
 }
 
-Expected<std::unique_ptr<HttpServer>> HttpServer::create(Service& service) {
+Expected<BoundAddress> BoundAddress::bind(const std::string& host, uint16_t port) {
+  ErrorCodeOf failure;
+  asio::io_context io;
+  tcp::resolver resolver(io);
+  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, failure);
+  if (failure || found.empty()) {
+    return error(ErrorCode::invalid_argument, "--host {}: {}", host, failure.message());
+  }
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  tcp::acceptor acceptor(io);
+  acceptor.open(endpoint.protocol(), failure);
+  if (!failure) acceptor.set_option(tcp::acceptor::reuse_address(true), failure);
+  if (!failure) acceptor.bind(endpoint, failure);
+  if (failure) return cannot_listen(host, port, failure);
+  const int socket = acceptor.release(failure);
+  if (failure) return cannot_listen(host, port, failure);
+  return BoundAddress(socket, host);
+}
+
+BoundAddress::~BoundAddress() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
+Expected<std::unique_ptr<HttpServer>> HttpServer::create(Service& service, BoundAddress address) {
   auto impl = std::make_unique<Impl>(service);
-  if (Status status = impl->listen(); !status) return forward_error(status);
+  if (Status status = impl->listen(std::move(address)); !status) return forward_error(status);
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

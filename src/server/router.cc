@@ -46,6 +46,14 @@ bool authorized(const Service& service, const HttpRequest& request) {
   return is_bearer && equal_in_constant_time(given.substr(kScheme.size()), key);
 }
 
+std::string all_paths() {
+  std::string paths;
+  for (const Route& route : kRoutes) {
+    if (!route.is_prefix) paths += fmt::format("{}{}", paths.empty() ? "" : ", ", route.path);
+  }
+  return paths;
+}
+
 }  // namespace
 
 const Route* find_route(std::string_view path) {
@@ -75,10 +83,11 @@ asio::awaitable<void> dispatch(Service& service, const Route* route, HttpRequest
     return response;
   };
   if (!route) {
-    auto response = refuse({.status = 404,
-                            .message = fmt::format("{} {}: no such endpoint", request.method,
-                                                   shorten(request.path, 200)),
-                            .code = "not_found"});
+    auto response =
+        refuse({.status = 404,
+                .message = fmt::format("{} {}: no such endpoint; there are {}", request.method,
+                                       shorten(request.path, 200), all_paths()),
+                .code = "not_found"});
     co_await responder.send(std::move(response));
   } else if (request.method == "OPTIONS") {
     // Browsers ask before they send JSON or a key; the answer carries no secrets.

@@ -22,6 +22,7 @@
 #include "server/api_error.h"
 #include "server/generation_options.h"
 #include "server/metrics.h"
+#include "server/responder.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

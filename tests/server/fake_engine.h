@@ -142,7 +142,9 @@ class FakeEngine final : public Engine {
           ++i;
         }
       }
-      if (step_time_.count() > 0) changed_.wait_for(lock, step_time_);
+      // Others must get the lock between two steps, also when these follow at once.
+      const auto pause = std::max(step_time_, std::chrono::microseconds(1));
+      changed_.wait_for(lock, pause);
     }
     while (!running_.empty()) end_with_abort(running_.front().request.id);
   }

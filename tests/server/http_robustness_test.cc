@@ -46,7 +46,9 @@ TEST_F(HttpTest, requests_sent_during_a_generation_wait_their_turn) {
 
 TEST_F(HttpTest, unknown_paths_and_wrong_methods) {
   start();
-  EXPECT_EQ(exchange("GET", "/").status, 404);
+  const RawResponse unknown = exchange("GET", "/");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_NE(unknown.body.find("/v1/chat/completions"), std::string::npos) << "a hint";
   EXPECT_EQ(exchange("GET", "/v1/chat/completionsx").status, 404);
   const RawResponse response = exchange("GET", "/v1/chat/completions");
   EXPECT_EQ(response.status, 405);
@@ -310,21 +312,11 @@ TEST_F(HttpTest, connections_are_limited) {
 
 TEST_F(HttpTest, port_in_use) {
   start();
-  ServerConfig same = config;
-  same.port = port();
-  const Tokenizer tokenizer = byte_tokenizer();
-  FakeEngine other("x");
-  Service second(same,
-                 ServedModel{.name = "m",
-                             .path = "m",
-                             .tokenizer = tokenizer,
-                             .chat_template_problem = "",
-                             .architecture = ""},
-                 other);
-  const auto server = HttpServer::create(second);
-  ASSERT_FALSE(server);
-  EXPECT_EQ(server.error().code, ErrorCode::invalid_argument);
-  EXPECT_NE(server.error().message.find(std::to_string(port())), std::string::npos);
+  const auto address = BoundAddress::bind("127.0.0.1", port());
+  ASSERT_FALSE(address);
+  EXPECT_EQ(address.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(address.error().message.find(std::to_string(port())), std::string::npos);
+  EXPECT_FALSE(BoundAddress::bind("no.such.host.invalid", 0));
 }
 
 TEST_F(HttpTest, drain_lets_requests_finish) {

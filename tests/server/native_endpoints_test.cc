@@ -132,8 +132,20 @@ TEST_F(NativeTest, metrics) {
   const auto has = [&](const std::string& line) {
     EXPECT_NE(response.body.find(line), std::string::npos) << line << "\n" << response.body;
   };
-  has(R"(tilewright_http_requests_total{endpoint="/generate",model_name="test-model",status="200"} 1)");
-  has(R"(tilewright_http_requests_total{endpoint="unknown",model_name="test-model",status="404"} 1)");
+  // The order of labels is the metrics library's.
+  const auto counted_once = [&](const std::string& endpoint, const std::string& status) {
+    std::istringstream lines(response.body);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("tilewright_http_requests_total{") && line.ends_with("} 1") &&
+          line.find("endpoint=\"" + endpoint + "\"") != std::string::npos &&
+          line.find("status=\"" + status + "\"") != std::string::npos) {
+        return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(counted_once("/generate", "200")) << response.body;
+  EXPECT_TRUE(counted_once("unknown", "404")) << response.body;
   has(R"(tilewright_time_to_first_token_seconds_count{model_name="test-model"} 1)");
   has(R"(tilewright_inter_token_latency_seconds_count{model_name="test-model"} 13)");
   has(R"(tilewright_e2e_request_latency_seconds_count{model_name="test-model"} 1)");

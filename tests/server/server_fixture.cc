@@ -59,7 +59,7 @@ Tokenizer byte_tokenizer() {
 }
 
 bool eventually(const std::function<bool()>& condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(40);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -95,7 +95,9 @@ void ServerTest::start() {
                                                    .generation_config = generation_config,
                                                    .architecture = "fake"},
                                        *engine_);
-  auto server = HttpServer::create(*service_);
+  auto address = BoundAddress::bind(config.host, config.port);
+  ASSERT_TRUE(address) << address.error().message;
+  auto server = HttpServer::create(*service_, std::move(*address));
   ASSERT_TRUE(server) << server.error().message;
   server_ = std::move(*server);
   thread_ = std::thread([this] {

@@ -143,8 +143,13 @@ class FakeEngine final : public Engine {
         }
       }
       // Others must get the lock between two steps, also when these follow at once.
-      const auto pause = std::max(step_time_, std::chrono::microseconds(1));
-      changed_.wait_for(lock, pause);
+      if (step_time_.count() > 0) {
+        changed_.wait_for(lock, step_time_);
+      } else {
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+      }
     }
     while (!running_.empty()) end_with_abort(running_.front().request.id);
   }

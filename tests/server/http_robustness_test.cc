@@ -287,7 +287,7 @@ TEST_F(HttpTest, clients_that_do_not_read_are_cancelled_and_others_go_on) {
 TEST_F(HttpTest, a_stream_too_far_behind_is_cancelled) {
   reply = std::string(200, 'a');
   context_length = 100'000'000;
-  config.max_stream_backlog = 100;
+  config.max_stream_backlog = 20;
   start();
   RawClient client(port());
   client.request("POST", "/v1/completions",

@@ -41,7 +41,8 @@ TEST_F(OpenAiTest, chat_template_gets_messages_tools_and_flags) {
   const auto prompt_of = [&](const Json& body) {
     post_json("/v1/chat/completions", body);
     std::string text;
-    for (TokenId id : engine().submitted().back().prompt) text += static_cast<char>(id);
+    const std::vector<TokenId> prompt = engine().submitted().back().prompt;
+    for (TokenId id : prompt) text += static_cast<char>(id);
     return text;
   };
   EXPECT_EQ(prompt_of(chat()), "user: Hi\nassistant: ");

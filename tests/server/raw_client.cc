@@ -89,7 +89,8 @@ RawResponse RawClient::response(std::chrono::milliseconds patience, bool is_head
     received_.erase(0, length);
     return response;
   }
-  if (response.headers["transfer-encoding"] != "chunked") {
+  const auto encoding = response.headers.find("transfer-encoding");
+  if (encoding == response.headers.end() || encoding->second != "chunked") {
     while (receive(until)) {
     }
     response.complete = ended_;

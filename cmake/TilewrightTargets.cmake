@@ -6,11 +6,11 @@ if(TW_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TW_CCACHE})
 endif()
 
+option(TW_WERROR "Treat compiler warnings as errors" ON)
 add_library(tw_flags INTERFACE)
 target_compile_options(tw_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
   -Wno-unused-parameter $<$<BOOL:${TW_WERROR}>:-Werror>)
 target_include_directories(tw_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
-option(TW_WERROR "Treat compiler warnings as errors" ON)
 if(TW_SANITIZE)
   target_compile_options(tw_flags INTERFACE -fsanitize=${TW_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all -g1)

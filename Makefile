@@ -10,7 +10,7 @@ HOST ?= 127.0.0.1
 PORT ?= 30000
 PYTHON := .venv/bin/python
 
-.PHONY: help setup build run chat test test-all test-unit test-contract test-sanitize test-thread fuzz bench \
+.PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread fuzz bench \
   format lint clean
 
 help: ## list the verbs
@@ -29,11 +29,9 @@ run: build ## serve SmolLM2-135M-Instruct on http://127.0.0.1:30000 (HOST=, PORT
 chat: build ## talk to SmolLM2-135M-Instruct in the terminal
 	@$(BUILD)/apps/tilewright chat --model-path $(MODEL)
 
-test: lint build ## lint and all unit, golden, property and command tests
+test: lint build ## everything: lint, unit, golden, property, command and contract tests, short fuzzing
 	@tools/fetch_tokenizers.sh
-	@$(MAKE) --no-print-directory test-unit
-
-test-all: test test-contract fuzz ## test, the client contract suites and the fuzzers
+	@$(MAKE) --no-print-directory test-unit test-contract fuzz
 
 test-unit: ## the GoogleTest programs of a finished build
 	@$(PYTHON) tools/make_test_model.py --out .cache/test-models

@@ -52,6 +52,21 @@ boost_package() {
   echo "$newest"
 }
 
+# A clang for the fuzz targets (libFuzzer): the default one, or where that cannot compile coroutines
+# against libstdc++ (before 16), the oldest that can. tests/fuzz/run.sh takes the newest there is.
+fuzz_compiler() {
+  local major
+  major=$(clang -dumpversion | cut -d. -f1)
+  if [ "$major" -lt 16 ]; then
+    apt_update
+    major=$(apt-cache search --names-only '^clang-[0-9]+$' | sed -E 's/^clang-([0-9]+) .*/\1/' |
+      sort -n | awk '$1 >= 16' | head -1)
+    [ -n "$major" ] || fail "no package clang-16 or newer; the fuzz targets need it"
+    apt_install "clang-$major"
+  fi
+  apt_install "libclang-rt-$major-dev"
+}
+
 system_packages() {
   [ -e /etc/debian_version ] || fail "this setup knows Debian and Ubuntu; see docs/dependencies.md"
   apt_install build-essential cmake ninja-build pkg-config ccache git ca-certificates curl \
@@ -59,8 +74,7 @@ system_packages() {
     libexpected-dev nlohmann-json3-dev prometheus-cpp-dev libcurl4-openssl-dev zlib1g-dev \
     libgtest-dev
   apt_install "$(boost_package)"
-  # libFuzzer and the sanitizers' run time of the default clang.
-  apt_install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+  fuzz_compiler
   command -v node >/dev/null && command -v npm >/dev/null || apt_install nodejs npm
 }
 

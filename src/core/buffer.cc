@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -43,6 +44,13 @@ Expected<Buffer> Buffer::allocate(size_t size) {
   Buffer buffer(begin, length);
   buffer.size_ = size;
   return buffer;
+}
+
+void Buffer::use_small_pages(size_t offset, size_t bytes) const {
+  const size_t begin = offset / kSmallPage * kSmallPage;
+  const size_t end = std::min(size_, offset + bytes);
+  // A mere advice: where the system knows no huge pages it fails, and nothing is lost.
+  if (begin < end) madvise(data() + begin, end - begin, MADV_NOHUGEPAGE);
 }
 
 }  // namespace tw

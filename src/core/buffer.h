@@ -17,6 +17,10 @@ class Buffer {
   // Fails with resource_exhausted when the system has no address space or memory for it.
   static Expected<Buffer> allocate(size_t size);
 
+  // Backs these bytes by small pages: for places that may stay nearly unused, of which a huge page
+  // would take 2 MiB at the first touch.
+  void use_small_pages(size_t offset, size_t bytes) const;
+
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
   template <typename T>

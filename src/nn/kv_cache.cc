@@ -1,6 +1,14 @@
 #include "nn/kv_cache.h"
 
+#include <algorithm>
+
 namespace tw {
+namespace {
+
+// Of each head's keys, and values.
+constexpr size_t kSmallPagedHeadBytes = size_t{2} << 20;
+
+}  // namespace
 
 Expected<KvCache> KvCache::allocate(const kernels::KvLayout& layout, int64_t num_layers,
                                     int64_t num_pages) {
@@ -17,7 +25,25 @@ Expected<KvCache> KvCache::allocate(const kernels::KvLayout& layout, int64_t num
   auto buffer = Buffer::allocate(static_cast<size_t>(elements) * sizeof(bf16_t));
   if (!buffer) return forward_error(buffer);
   cache.buffer_ = std::move(*buffer);
+  cache.advise_page_sizes(num_layers);
   return cache;
+}
+
+void KvCache::advise_page_sizes(int64_t num_layers) const {
+  const auto advise = [this](const bf16_t* keys_or_values, int64_t size) {
+    const auto head_bytes = static_cast<size_t>(size / layout_.num_kv_heads) * sizeof(bf16_t) *
+                            static_cast<size_t>(num_pages_);
+    const auto begin =
+        static_cast<size_t>(reinterpret_cast<const std::byte*>(keys_or_values) - buffer_.data());
+    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+      buffer_.use_small_pages(begin + static_cast<size_t>(head) * head_bytes,
+                              std::min(head_bytes, kSmallPagedHeadBytes));
+    }
+  };
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    advise(keys(layer), layout_.key_page_size());
+    advise(values(layer), layout_.value_page_size());
+  }
 }
 
 }  // namespace tw

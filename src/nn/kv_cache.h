@@ -24,6 +24,10 @@ class KvCache {
   bf16_t* values(int64_t layer) const { return keys(layer) + num_pages_ * layout_.key_page_size(); }
 
  private:
+  // Pages are used from the lowest on, so every head of every layer touches the begin of its array:
+  // with huge pages there, a short conversation would take gigabytes in a model with many heads.
+  void advise_page_sizes(int64_t num_layers) const;
+
   int64_t layer_page_size() const { return layout_.key_page_size() + layout_.value_page_size(); }
 
   kernels::KvLayout layout_;

@@ -23,7 +23,8 @@ Expected<std::string> text_of_parts(const Json& parts, size_t message_index) {
 // Arguments come as JSON text; text that is no object stays as it is.
 void adapt_arguments(Json& arguments, bool as_object) {
   if (as_object && arguments.is_string()) {
-    auto parsed = parse_json(arguments.get_ref<const std::string&>(), "arguments");
+    auto parsed =
+        parse_json(arguments.get_ref<const std::string&>(), "arguments", kRequestJsonLimits);
     if (parsed && parsed->is_object()) arguments = std::move(*parsed);
   } else if (!as_object && !arguments.is_string()) {
     arguments = dump_json(arguments);

@@ -2,7 +2,8 @@
 //
 // The environment is the one that Hugging Face's apply_chat_template sets up: trimmed blocks, loop
 // controls, raise_exception, strftime_now, tojson as Python's json.dumps, generation blocks. A
-// template is not trusted: its work and memory are bounded in proportion to its input.
+// template is not trusted: its steps are bounded in proportion to its input. (Its memory is not
+// where it doubles a list again and again: a hostile template can exhaust it.)
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,10 @@ cd "$(dirname "$0")/../.."
 readonly seconds=${1:-10}
 targets="gguf safetensors model_config http_request"
 
-cmake --preset fuzz >/dev/null
+# The newest clang: before 16 it cannot compile coroutines against libstdc++.
+clang=$(find /usr/bin -name 'clang-[1-9][0-9]' | sort -V | tail -1)
+clang=${clang:-clang}
+cmake --preset fuzz -DCMAKE_C_COMPILER="$clang" -DCMAKE_CXX_COMPILER="${clang/clang/clang++}" >/dev/null
 # shellcheck disable=SC2046
 cmake --build --preset fuzz -j "$(nproc)" -- $(printf '%s_fuzz ' $targets)
 passed=0

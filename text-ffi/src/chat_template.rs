@@ -1,7 +1,8 @@
 //! Chat templates: Jinja as Hugging Face's `apply_chat_template` sets it up, by `minijinja`.
 //!
 //! Templates come with checkpoints and are not trusted: they reach nothing outside of the variables
-//! given to them, and fuel bounds the time and memory that rendering takes.
+//! given to them, and fuel bounds the steps of rendering. Not bounded is the memory of lists that a
+//! template concatenates with themselves.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};

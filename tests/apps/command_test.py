@@ -106,6 +106,20 @@ class GoodInput(Command):
         self.assertIn("model.layers.29.mlp.down_proj.weight", inspected)
         self.assertIn("BF16", inspected)
 
+    def test_convert_with_force_leaves_nothing_of_an_older_checkpoint(self):
+        target = self.folder / "hf"
+        target.mkdir()
+        for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json",
+                     "chat_template.jinja"):
+            (target / name).write_text("old")
+        (target / "notes.txt").write_text("mine")
+        result = run("convert", MODEL, target, "--force")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertFalse((target / "model-00001-of-00002.safetensors").exists())
+        self.assertFalse((target / "model.safetensors.index.json").exists())
+        self.assertEqual((target / "notes.txt").read_text(), "mine")
+        self.assertEqual(run("inspect", target).returncode, 0)
+
     def test_inspect(self):
         result = run("inspect", MODEL)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 readonly seconds=${1:-10}
-targets="gguf safetensors model_config http_request"
+targets="gguf safetensors safetensors_index model_config http_request"
 
 # The newest clang: before 16 it cannot compile coroutines against libstdc++.
 clang=$(find /usr/bin -name 'clang-[1-9][0-9]' | sort -V | tail -1)

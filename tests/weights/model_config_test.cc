@@ -70,6 +70,16 @@ TEST(ModelConfig, EosIsOneOrSeveral) {
             (std::vector<int32_t>{7, 9}));
 }
 
+TEST(ModelConfig, NoSlidingWindowIsWrittenInSeveralWays) {
+  for (const Json& config : {with("sliding_window", 0), with("sliding_window", nullptr), llama()}) {
+    const auto parsed = ModelConfig::parse(config, "c");
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    EXPECT_EQ(parsed->sliding_window, 0);
+  }
+  EXPECT_EQ(ModelConfig::parse(with("sliding_window", 8), "c")->sliding_window, 8);
+  EXPECT_NE(refusal(with("sliding_window", -1)).find("sliding_window"), std::string::npos);
+}
+
 TEST(ModelConfig, ErrorsNameTheFieldAndWhatIsValid) {
   for (const char* field : {"hidden_size", "intermediate_size", "num_hidden_layers",
                             "num_attention_heads", "vocab_size"}) {

@@ -135,6 +135,23 @@ TEST_P(PackingTest, PackedWeightsAreExactlyTheStoredOnes) {
   }
 }
 
+TEST_P(PackingTest, ScalesThatAreNoNumbersAreRefusedByName) {
+  const StorageTypeTraits& t = traits(GetParam());
+  if (t.block_elements == 1) GTEST_SKIP() << "no scales";
+  ThreadTeam team(2);
+  for (const uint16_t bits : {uint16_t{0x7c00}, uint16_t{0xfc00}, uint16_t{0x7e00}}) {
+    RandomMatrix matrix(GetParam(), 37, 512, 5);
+    const size_t block = matrix.bytes.size() / static_cast<size_t>(t.block_bytes) - 1;
+    const size_t scale = GetParam() == StorageType::q6_k ? 208 : 0;
+    std::memcpy(matrix.bytes.data() + block * static_cast<size_t>(t.block_bytes) + scale, &bits, 2);
+    const StoredTensor* tensors[] = {&matrix.tensor};
+    const auto weight = pack(tensors, team);
+    ASSERT_FALSE(weight);
+    EXPECT_NE(weight.error().message.find(matrix.tensor.name), std::string::npos);
+    EXPECT_NE(weight.error().message.find("infinite or no number"), std::string::npos);
+  }
+}
+
 TEST_P(PackingTest, MatricesAreStackedAndInterleavedHeadsStraightened) {
   const int64_t columns = traits(GetParam()).block_elements == 256 ? 256 : 64;
   ThreadTeam team(2);

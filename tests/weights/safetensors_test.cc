@@ -77,6 +77,18 @@ TEST_F(SafetensorsTest, LyingHeadersAreRefused) {
   expect_refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8, "behind the last");
 }
 
+TEST_F(SafetensorsTest, ScalarsAreReadAndRepeatedNamesRefused) {
+  const auto file = SafetensorsFile::open(
+      folder.write("model.safetensors",
+                   safetensors(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4)));
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_TRUE(file->tensors()[0].shape.empty());
+  EXPECT_EQ(file->tensors()[0].data.size(), 4u);
+  expect_refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                 R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                 8, "twice");
+}
+
 struct FolderTest : SafetensorsTest {
   std::string open_refusal() {
     const auto checkpoint = Checkpoint::open(folder.path());
@@ -109,6 +121,22 @@ TEST_F(FolderTest, ShardsThroughTheIndex) {
   EXPECT_NE(open_refusal().find("weight_map"), std::string::npos);
   index(R"({"a":)");
   EXPECT_NE(open_refusal().find("index.json"), std::string::npos);
+}
+
+TEST_F(FolderTest, EveryTruncationOfTheIndexIsAClearError) {
+  folder.write("config.json", "{}");
+  folder.write("one.safetensors",
+               safetensors(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4));
+  const std::string whole =
+      R"({"metadata":{"total_size":4,"note":"a name that is a good deal longer than 64 bytes"},)"
+      R"("weight_map":{"a":"one.safetensors"}})";
+  for (size_t size = 0; size < whole.size(); ++size) {
+    SCOPED_TRACE(size);
+    folder.write("model.safetensors.index.json", whole.substr(0, size));
+    EXPECT_NE(open_refusal().find("model.safetensors.index.json"), std::string::npos);
+  }
+  folder.write("model.safetensors.index.json", whole);
+  EXPECT_TRUE(Checkpoint::open(folder.path()));
 }
 
 TEST_F(FolderTest, MissingAndBrokenFilesAreNamed) {

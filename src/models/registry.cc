@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "models/llama.h"
+#include "models/families.h"
 #include "weights/model_config.h"
 
 namespace tw {

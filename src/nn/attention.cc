@@ -1,7 +1,5 @@
 #include "nn/attention.h"
 
-#include <cmath>
-
 #include "core/check.h"
 
 namespace tw {
@@ -13,7 +11,8 @@ struct AttentionRecorder::WorkList {
   kernels::AttentionShape shape;
   std::unique_ptr<std::byte[]> memory;
   kernels::AttentionPlan plan;
-  ValueId value;  // orders its readers after its writer
+  ValueId value;     // orders its readers after its writer
+  ValueId partials;  // of contexts that are split over threads
 };
 
 namespace {
@@ -39,11 +38,55 @@ class DivideStep final : public Step {
   std::shared_ptr<WorkList> list_;
 };
 
+class QkNormStep final : public Step {
+ public:
+  QkNormStep(const kernels::NormKernels& kernels, const kernels::AttentionShape& shape,
+             const QkNorm& norm, size_t qkv)
+      : kernels_(kernels),
+        norm_(norm),
+        qkv_(qkv),
+        q_columns_(int64_t{shape.num_heads} * shape.layout.head_dim),
+        kv_columns_(int64_t{shape.layout.num_kv_heads} * shape.layout.head_dim) {}
+
+  std::string_view name() const override { return "qk_norm"; }
+
+  void run(const StepContext& context) const override {
+    const Range tokens = context.member.share(context.batch.num_tokens());
+    auto* qkv = reinterpret_cast<float*>(context.arena + qkv_);
+    for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+      float* q = qkv + token * (q_columns_ + 2 * kv_columns_);
+      normalize(q, q_columns_, norm_.q_weight);
+      normalize(q + q_columns_, kv_columns_, norm_.k_weight);
+    }
+  }
+
+ private:
+  // As many rows as the weight goes into the columns: heads, or all in one.
+  void normalize(float* values, int64_t columns, std::span<const float> weight) const {
+    const auto width = static_cast<int64_t>(weight.size());
+    const int64_t rows = columns / width;
+    kernels::RmsNormArguments arguments;
+    arguments.x = dense_matrix(static_cast<const float*>(values), rows, width);
+    arguments.out = dense_matrix(values, rows, width);
+    arguments.weight = weight.data();
+    arguments.epsilon = norm_.epsilon;
+    kernels_.rms_norm(arguments, {0, rows});
+  }
+
+  const kernels::NormKernels& kernels_;
+  const QkNorm& norm_;
+  size_t qkv_;
+  int64_t q_columns_;
+  int64_t kv_columns_;
+};
+
 class RopeStoreStep final : public Step {
  public:
   RopeStoreStep(const kernels::RopeKernels& kernels, const kernels::RopeStoreArguments& arguments,
-                size_t qkv)
-      : kernels_(kernels), arguments_(arguments), qkv_(qkv) {}
+                std::shared_ptr<const kernels::RopeTable> table, size_t qkv)
+      : kernels_(kernels), arguments_(arguments), table_(std::move(table)), qkv_(qkv) {
+    if (table_ != nullptr) arguments_.rope = table_->view();
+  }
 
   std::string_view name() const override { return "rope_and_store_kv"; }
 
@@ -66,6 +109,7 @@ class RopeStoreStep final : public Step {
  private:
   const kernels::RopeKernels& kernels_;
   kernels::RopeStoreArguments arguments_;
+  std::shared_ptr<const kernels::RopeTable> table_;
   size_t qkv_;
 };
 
@@ -148,65 +192,64 @@ class MergeStep final : public AttentionStep<WorkList> {
 }  // namespace
 
 AttentionRecorder::AttentionRecorder(PlanRecorder& recorder, const CpuFeatures& features,
-                                     int32_t num_heads, const kernels::RopeTable& rope,
-                                     const KvCache& cache, const kernels::AttentionLimits& limits)
+                                     const kernels::AttentionLimits& limits)
     : recorder_(recorder),
+      norm_kernels_(kernels::select_norm(features)),
       rope_kernels_(kernels::select_rope(features)),
       attention_kernels_(kernels::select_attention(features)),
-      rope_(rope),
-      cache_(cache),
       limits_(limits),
-      pages_(recorder.add_external()) {
-  shape_.num_heads = num_heads;
-  shape_.layout = cache.layout();
-  shape_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.layout.head_dim));
-  partials_ = recorder.add_scratch(kernels::attention_partials_size(shape_, limits));
-}
+      pages_(recorder.add_external()) {}
 
-std::shared_ptr<AttentionRecorder::WorkList> AttentionRecorder::work_list(int32_t sliding_window) {
+std::shared_ptr<AttentionRecorder::WorkList> AttentionRecorder::work_list(
+    const kernels::AttentionShape& shape) {
   for (const auto& list : work_lists_) {
-    if (list->shape.sliding_window == sliding_window) return list;
+    if (list->shape == shape) return list;
   }
   auto list = std::make_shared<WorkList>();
-  list->shape = shape_;
-  list->shape.sliding_window = sliding_window;
-  list->memory = std::make_unique<std::byte[]>(kernels::attention_plan_size(list->shape, limits_));
-  list->plan = kernels::layout_attention_plan(list->shape, limits_, list->memory.get());
+  list->shape = shape;
+  list->memory = std::make_unique<std::byte[]>(kernels::attention_plan_size(shape, limits_));
+  list->plan = kernels::layout_attention_plan(shape, limits_, list->memory.get());
   list->value = recorder_.add_external();
+  list->partials = recorder_.add_scratch(kernels::attention_partials_size(shape, limits_));
   recorder_.add(std::make_unique<DivideStep<WorkList>>(list), {}, {{list->value, Split::other}});
   work_lists_.push_back(list);
   return list;
 }
 
-void AttentionRecorder::record(int64_t layer, ValueId qkv, ValueId output, int32_t sliding_window) {
-  const kernels::KvLayout& layout = shape_.layout;
-  const int64_t heads = shape_.num_heads + 2 * int64_t{layout.num_kv_heads};
+void AttentionRecorder::record(const AttentionLayer& layer, ValueId qkv, ValueId output) {
+  const kernels::AttentionShape& shape = layer.shape;
+  const kernels::KvLayout& layout = shape.layout;
+  const int64_t heads = shape.num_heads + 2 * int64_t{layout.num_kv_heads};
   TW_CHECK(recorder_.columns(qkv) == heads * layout.head_dim);
-  TW_CHECK(recorder_.columns(output) == int64_t{shape_.num_heads} * layout.head_dim);
-  const auto list = work_list(sliding_window);
+  TW_CHECK(recorder_.columns(output) == int64_t{shape.num_heads} * layout.head_dim);
+  const auto list = work_list(shape);
+  const size_t q = recorder_.offset(qkv), out = recorder_.offset(output);
+  const size_t partials = recorder_.offset(list->partials);
 
+  if (layer.qk_norm) {
+    recorder_.add(std::make_unique<QkNormStep>(norm_kernels_, shape, layer.qk_norm, q), {},
+                  {{qkv, Split::rows}});
+  }
   kernels::RopeStoreArguments rope;
-  rope.rope = rope_.view();
   rope.layout = layout;
-  rope.num_heads = shape_.num_heads;
-  rope.keys = cache_.keys(layer);
-  rope.values = cache_.values(layer);
-  recorder_.add(std::make_unique<RopeStoreStep>(rope_kernels_, rope, recorder_.offset(qkv)), {},
+  rope.num_heads = shape.num_heads;
+  rope.keys = layer.cache.keys();
+  rope.values = layer.cache.values();
+  recorder_.add(std::make_unique<RopeStoreStep>(rope_kernels_, rope, layer.rope, q), {},
                 {{qkv, Split::rows}, {pages_, Split::rows}});
 
   AttentionArguments arguments;
-  arguments.shape = list->shape;
-  arguments.keys = cache_.keys(layer);
-  arguments.values = cache_.values(layer);
-  const size_t q = recorder_.offset(qkv), out = recorder_.offset(output);
-  const size_t partials = recorder_.offset(partials_);
+  arguments.shape = shape;
+  arguments.keys = layer.cache.keys();
+  arguments.values = layer.cache.values();
+  arguments.sinks = layer.sinks;
   recorder_.add(
       std::make_unique<AttendStep<WorkList>>(attention_kernels_, list, arguments, q, out, partials),
       {{list->value, Split::other}, {qkv, Split::other}, {pages_, Split::other}},
-      {{output, Split::other}, {partials_, Split::other}});
+      {{output, Split::other}, {list->partials, Split::other}});
   recorder_.add(
       std::make_unique<MergeStep<WorkList>>(attention_kernels_, list, arguments, q, out, partials),
-      {{partials_, Split::other}}, {{output, Split::rows}});
+      {{list->partials, Split::other}}, {{output, Split::rows}});
 }
 
 }  // namespace tw

@@ -1,4 +1,5 @@
-// Grouped-query attention with rotary positions over the paged KV cache, recorded into a plan.
+// Grouped-query attention over the paged KV cache, recorded into a plan: what lies between the
+// projection to queries, keys and values and the projection of the output.
 #pragma once
 
 #include <cstdint>
@@ -7,39 +8,54 @@
 
 #include "core/cpu.h"
 #include "kernels/attention/attention.h"
+#include "kernels/norm/norm.h"
 #include "kernels/rope/rope_table.h"
 #include "nn/kv_cache.h"
 #include "nn/plan.h"
 
 namespace tw {
 
-// Records the attention of a model's layers. Layers with the same window share the division of
-// work over threads, which member 0 computes once per batch.
+// An RMSNorm of queries and keys before their rotation.
+struct QkNorm {
+  // Of heads: both [head_dim]. Of the whole projection: [num_heads * head_dim] and
+  // [num_kv_heads * head_dim]. Empty: none.
+  std::vector<float> q_weight, k_weight;
+  float epsilon = 0;
+
+  explicit operator bool() const { return !q_weight.empty(); }
+};
+
+// One layer's attention. The arrays and the cache must outlive the plan.
+struct AttentionLayer {
+  kernels::AttentionShape shape;  // its layout is the cache's
+  const KvCache& cache;
+  std::shared_ptr<const kernels::RopeTable> rope;  // null: no rotation
+  const QkNorm& qk_norm;
+  const float* sinks = nullptr;  // [num_heads] or null, see AttentionArguments
+};
+
+// Records the attention of a model's layers. Layers of the same shape share the division of work
+// over threads, which member 0 computes once per batch.
 class AttentionRecorder {
  public:
-  // `rope` and `cache` must outlive the plan.
-  AttentionRecorder(PlanRecorder& recorder, const CpuFeatures& features, int32_t num_heads,
-                    const kernels::RopeTable& rope, const KvCache& cache,
+  AttentionRecorder(PlanRecorder& recorder, const CpuFeatures& features,
                     const kernels::AttentionLimits& limits);
 
   // qkv: [tokens, (num_heads + 2 * num_kv_heads) * head_dim], queries, keys, values side by side;
-  // output: [tokens, num_heads * head_dim]. Rotates, writes the layer's keys and values to the
-  // cache, and attends. sliding_window: positions a token sees, itself included; 0 means all.
-  void record(int64_t layer, ValueId qkv, ValueId output, int32_t sliding_window);
+  // output: [tokens, num_heads * head_dim]. Normalizes and rotates in place, writes the layer's
+  // keys and values to the cache, and attends.
+  void record(const AttentionLayer& layer, ValueId qkv, ValueId output);
 
  private:
   struct WorkList;  // an attention plan, refilled for each batch
-  std::shared_ptr<WorkList> work_list(int32_t sliding_window);
+  std::shared_ptr<WorkList> work_list(const kernels::AttentionShape& shape);
 
   PlanRecorder& recorder_;
+  const kernels::NormKernels& norm_kernels_;
   const kernels::RopeKernels& rope_kernels_;
   const kernels::AttentionKernels& attention_kernels_;
-  const kernels::RopeTable& rope_;
-  const KvCache& cache_;
-  kernels::AttentionShape shape_;
   kernels::AttentionLimits limits_;
-  ValueId pages_;  // the cache's memory
-  ValueId partials_;
+  ValueId pages_;  // the caches' memory
   std::vector<std::shared_ptr<WorkList>> work_lists_;
 };
 

@@ -1,4 +1,4 @@
-// The memory of the paged KV cache: all layers' keys and values.
+// The memory of one layer's paged KV cache.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,20 @@ namespace tw {
 class KvCache {
  public:
   KvCache() = default;
-  static Expected<KvCache> allocate(const kernels::KvLayout& layout, int64_t num_layers,
-                                    int64_t num_pages);
+  // Fails with unsupported or invalid_argument for a layout that no kernel reads, and with
+  // resource_exhausted.
+  static Expected<KvCache> allocate(const kernels::KvLayout& layout);
 
   const kernels::KvLayout& layout() const { return layout_; }
-  bf16_t* keys(int64_t layer) const {
-    return buffer_.as<bf16_t>() + layer * num_pages_ * layer_page_size();
-  }
-  bf16_t* values(int64_t layer) const { return keys(layer) + num_pages_ * layout_.key_page_size(); }
+  bf16_t* keys() const { return buffer_.as<bf16_t>(); }
+  bf16_t* values() const { return keys() + layout_.num_pages * layout_.key_page_size(); }
 
  private:
   // Pages are used from the lowest on, so every head of every layer touches the begin of its array:
   // with huge pages there, a short conversation would take gigabytes in a model with many heads.
-  void advise_page_sizes(int64_t num_layers) const;
-
-  int64_t layer_page_size() const { return layout_.key_page_size() + layout_.value_page_size(); }
+  void advise_page_sizes() const;
 
   kernels::KvLayout layout_;
-  int64_t num_pages_ = 0;
   Buffer buffer_;
 };
 

@@ -15,8 +15,8 @@ Matrix<T> rows_at(const StepContext& context, size_t offset, int64_t rows, int64
 class EmbeddingStep final : public Step {
  public:
   EmbeddingStep(const kernels::EmbeddingKernels& kernels, const kernels::PackedWeight& table,
-                size_t output)
-      : kernels_(kernels), table_(table), output_(output) {}
+                float scale, size_t output)
+      : kernels_(kernels), table_(table), scale_(scale), output_(output) {}
 
   std::string_view name() const override { return "embedding"; }
 
@@ -24,6 +24,7 @@ class EmbeddingStep final : public Step {
     const int64_t rows = context.batch.num_tokens();
     kernels::EmbeddingArguments arguments;
     arguments.token_ids = context.batch.token_ids.data();
+    arguments.scale = scale_;
     arguments.out = rows_at<float>(context, output_, rows, table_.k());
     kernels_.packed(arguments, table_, context.member.share(rows));
   }
@@ -31,12 +32,16 @@ class EmbeddingStep final : public Step {
  private:
   const kernels::EmbeddingKernels& kernels_;
   const kernels::PackedWeight& table_;
+  float scale_;
   size_t output_;
 };
 
 class RmsNormStep final : public Step {
  public:
+  using Kernel = void (*)(const kernels::RmsNormArguments& arguments, Range rows);
   struct Operands {
+    std::string_view name;
+    Kernel kernel = nullptr;
     size_t input = 0, output = 0;
     RowKind rows = RowKind::tokens;
     int64_t columns = 0;
@@ -44,10 +49,9 @@ class RmsNormStep final : public Step {
     float epsilon = 0;
   };
 
-  RmsNormStep(const kernels::NormKernels& kernels, const Operands& operands)
-      : kernels_(kernels), operands_(operands) {}
+  explicit RmsNormStep(const Operands& operands) : operands_(operands) {}
 
-  std::string_view name() const override { return "rms_norm"; }
+  std::string_view name() const override { return operands_.name; }
 
   void run(const StepContext& context) const override {
     const Operands& o = operands_;
@@ -57,13 +61,27 @@ class RmsNormStep final : public Step {
     arguments.out = rows_at<float>(context, o.output, rows, o.columns);
     arguments.weight = o.weight;
     arguments.epsilon = o.epsilon;
-    kernels_.rms_norm(arguments, context.member.share(rows));
+    o.kernel(arguments, context.member.share(rows));
   }
 
  private:
-  const kernels::NormKernels& kernels_;
   Operands operands_;
 };
+
+RmsNormStep::Operands rms_norm_operands(const PlanRecorder& recorder, ValueId input,
+                                        std::span<const float> weight, float epsilon,
+                                        ValueId output) {
+  RmsNormStep::Operands operands;
+  operands.input = recorder.offset(input);
+  operands.output = recorder.offset(output);
+  operands.rows = recorder.rows(input);
+  operands.columns = recorder.columns(input);
+  operands.weight = weight.data();
+  operands.epsilon = epsilon;
+  TW_CHECK(static_cast<int64_t>(weight.size()) == operands.columns);
+  TW_CHECK(recorder.columns(output) == operands.columns);
+  return operands;
+}
 
 class GatedActivationStep final : public Step {
  public:
@@ -128,24 +146,28 @@ LayerKernels LayerKernels::select(const CpuFeatures& features) {
 }
 
 void record_embedding(PlanRecorder& recorder, const LayerKernels& kernels,
-                      const kernels::PackedWeight& table, ValueId output) {
+                      const kernels::PackedWeight& table, float scale, ValueId output) {
   TW_CHECK(recorder.columns(output) == table.k());
-  recorder.add(std::make_unique<EmbeddingStep>(kernels.embedding, table, recorder.offset(output)),
-               {}, {{output, Split::rows}});
+  recorder.add(
+      std::make_unique<EmbeddingStep>(kernels.embedding, table, scale, recorder.offset(output)), {},
+      {{output, Split::rows}});
 }
 
 void record_rms_norm(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,
                      std::span<const float> weight, float epsilon, ValueId output) {
-  RmsNormStep::Operands operands;
-  operands.input = recorder.offset(input);
-  operands.output = recorder.offset(output);
-  operands.rows = recorder.rows(input);
-  operands.columns = recorder.columns(input);
-  operands.weight = weight.data();
-  operands.epsilon = epsilon;
-  TW_CHECK(static_cast<int64_t>(weight.size()) == operands.columns);
-  TW_CHECK(recorder.columns(output) == operands.columns);
-  recorder.add(std::make_unique<RmsNormStep>(kernels.norm, operands), {{input, Split::rows}},
+  auto operands = rms_norm_operands(recorder, input, weight, epsilon, output);
+  operands.name = "rms_norm";
+  operands.kernel = kernels.norm.rms_norm;
+  recorder.add(std::make_unique<RmsNormStep>(operands), {{input, Split::rows}},
+               {{output, Split::rows}});
+}
+
+void record_add_normed(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,
+                       std::span<const float> weight, float epsilon, ValueId output) {
+  auto operands = rms_norm_operands(recorder, input, weight, epsilon, output);
+  operands.name = "add_normed";
+  operands.kernel = kernels.norm.add_normed;
+  recorder.add(std::make_unique<RmsNormStep>(operands), {{input, Split::rows}},
                {{output, Split::rows}});
 }
 

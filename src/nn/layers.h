@@ -20,13 +20,17 @@ struct LayerKernels {
   static LayerKernels select(const CpuFeatures& features);
 };
 
-// output[token] = table[token_id]; `table` must outlive the plan.
+// output[token] = scale * table[token_id]; `table` must outlive the plan.
 void record_embedding(PlanRecorder& recorder, const LayerKernels& kernels,
-                      const kernels::PackedWeight& table, ValueId output);
+                      const kernels::PackedWeight& table, float scale, ValueId output);
 
 // output = RMSNorm(input) * weight; `weight` must outlive the plan.
 void record_rms_norm(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,
                      std::span<const float> weight, float epsilon, ValueId output);
+
+// output += RMSNorm(input) * weight; `weight` must outlive the plan.
+void record_add_normed(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,
+                       std::span<const float> weight, float epsilon, ValueId output);
 
 // output = f(gate) * up, where gate and up are the halves of gate_up's columns.
 void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels,

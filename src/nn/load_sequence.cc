@@ -12,6 +12,16 @@ void LoadSequence::vector(const std::string& name, int64_t size, std::vector<flo
   }
 }
 
+void LoadSequence::norm_weight(const std::string& name, int64_t size, float offset,
+                               std::vector<float>& out) {
+  vector(name + ".weight", size, out);
+  for (float& weight : out) weight += offset;
+}
+
+void LoadSequence::fail(Error problem) {
+  if (status_) status_ = tl::unexpected(std::move(problem));
+}
+
 void LoadSequence::linear(const std::vector<std::string>& names, int64_t input_size,
                           const std::vector<int64_t>& output_sizes, bool biases, Linear& out) {
   if (!status_) return;

@@ -18,10 +18,14 @@ class LoadSequence {
       : loader_(loader), prefix_(std::move(prefix)) {}
 
   void vector(const std::string& name, int64_t size, std::vector<float>& out);
+  // "<name>.weight" plus `offset`.
+  void norm_weight(const std::string& name, int64_t size, float offset, std::vector<float>& out);
   // See Linear::load.
   void linear(const std::vector<std::string>& names, int64_t input_size,
               const std::vector<int64_t>& output_sizes, bool biases, Linear& out);
 
+  // Keeps a problem found elsewhere, if it is the first.
+  void fail(Error problem);
   const Status& status() const { return status_; }
 
  private:

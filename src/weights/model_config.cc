@@ -2,88 +2,15 @@
 
 #include <algorithm>
 
+#include "weights/config_fields.h"
+
 namespace tw {
 namespace {
 
 constexpr int64_t kLarge = int64_t{1} << 31;
 
-// Reads fields of one JSON object; the first problem is kept and later reads do nothing.
-class FieldReader {
- public:
-  FieldReader(const Json& object, std::string source)
-      : object_(object), source_(std::move(source)) {}
-
-  const Status& status() const { return status_; }
-
-  const Json* find(const char* field) const {
-    const auto found = object_.find(field);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  // An integer in [lowest, highest]; without a value, `fallback`, or an error if there is none.
-  int64_t integer(const char* field, int64_t lowest, int64_t highest,
-                  std::optional<int64_t> fallback = std::nullopt) {
-    const Json* value = find(field);
-    if (value == nullptr && fallback) return *fallback;
-    const bool fits = value != nullptr && value->is_number_integer() &&
-                      !(value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX) &&
-                      value->get<int64_t>() >= lowest && value->get<int64_t>() <= highest;
-    if (!fits) return fail(field, value, fmt::format("an integer from {} to {}", lowest, highest));
-    return value->get<int64_t>();
-  }
-
-  double number(const char* field, double lowest, double highest,
-                std::optional<double> fallback = std::nullopt) {
-    const Json* value = find(field);
-    if (value == nullptr && fallback) return *fallback;
-    const bool fits = value != nullptr && value->is_number() && value->get<double>() >= lowest &&
-                      value->get<double>() <= highest;
-    if (!fits) return fail(field, value, fmt::format("a number from {} to {}", lowest, highest));
-    return value->get<double>();
-  }
-
-  std::optional<double> optional_number(const char* field, double lowest, double highest) {
-    if (find(field) == nullptr) return std::nullopt;
-    return number(field, lowest, highest);
-  }
-
-  bool boolean(const char* field, bool fallback) {
-    const Json* value = find(field);
-    if (value == nullptr) return fallback;
-    if (!value->is_boolean()) return fail(field, value, "true or false") != 0;
-    return value->get<bool>();
-  }
-
-  std::string string(const char* field, std::string fallback) {
-    const Json* value = find(field);
-    if (value == nullptr) return fallback;
-    if (!value->is_string()) {
-      fail(field, value, "a string");
-      return fallback;
-    }
-    return value->get<std::string>();
-  }
-
-  // Notes a problem with a field; returns 1, a value that breaks no arithmetic after it.
-  int fail(const char* field, const Json* value, const std::string& expected) {
-    if (status_) {
-      status_ = value == nullptr
-                    ? error(ErrorCode::corrupt_data, "{}: field {} is missing; expected {}",
-                            source_, field, expected)
-                    : error(ErrorCode::corrupt_data, "{}: field {} is {}; expected {}", source_,
-                            field, dump_json(*value).substr(0, 80), expected);
-    }
-    return 1;
-  }
-
- private:
-  const Json& object_;
-  std::string source_;
-  Status status_;
-};
-
 Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
-  FieldReader top(config, source);
+  ConfigFields top(config, source);
   const Json* nested = top.find("rope_parameters");
   if (nested == nullptr) nested = top.find("rope_scaling");
   static const Json kNone = Json::object();
@@ -99,7 +26,7 @@ Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
                  "supported",
                  source, key);
   }
-  FieldReader fields(parameters, source + ": rope parameters");
+  ConfigFields fields(parameters, source + ": rope parameters");
 
   RopeConfig rope;
   rope.rope_theta =
@@ -138,7 +65,7 @@ Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
   return rope;
 }
 
-std::vector<int32_t> token_ids(FieldReader& fields, const char* field) {
+std::vector<int32_t> token_ids(ConfigFields& fields, const char* field) {
   std::vector<int32_t> ids;
   const Json* value = fields.find(field);
   if (value == nullptr) return ids;
@@ -154,7 +81,7 @@ std::vector<int32_t> token_ids(FieldReader& fields, const char* field) {
 
 // transformers 5 lists what each layer attends to. All layers alike is what is supported; layers
 // that all see everything switch the window off.
-Status check_layer_types(const FieldReader& fields, const std::string& source,
+Status check_layer_types(const ConfigFields& fields, const std::string& source,
                          int32_t& sliding_window) {
   const Json* types = fields.find("layer_types");
   if (types == nullptr) return {};
@@ -172,7 +99,7 @@ Status check_layer_types(const FieldReader& fields, const std::string& source,
                source, dump_json(*types).substr(0, 80));
 }
 
-Status check_quantization(const FieldReader& fields, const std::string& source) {
+Status check_quantization(const ConfigFields& fields, const std::string& source) {
   const Json* quantization = fields.find("quantization_config");
   if (quantization == nullptr) return {};
   const std::string method = quantization->is_object() && quantization->contains("quant_method")
@@ -197,7 +124,7 @@ std::vector<std::string> ModelConfig::architectures_of(const Json& config) {
 }
 
 Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& source) {
-  FieldReader fields(json, source);
+  ConfigFields fields(json, source);
   ModelConfig config;
   config.architectures = architectures_of(json);
   config.model_type = fields.string("model_type", "");

@@ -95,6 +95,24 @@ TEST_P(NormTest, RmsNormInPlaceAndAfterAnAdditionAreTheSame) {
   }
 }
 
+TEST_P(NormTest, AddNormedAddsTheSameNorm) {
+  for (const int64_t n : kSizes) {
+    const Rows x(n, 12);
+    const std::vector<float> weight = random_floats(n, 13);
+    Rows normed(n, 14);
+    kernels().rms_norm({x.input(), normed.output(), weight.data(), kEpsilon, 1.0f}, {0, 3});
+    Rows sum(n, 15);
+    const Rows before = sum;
+    kernels().add_normed({x.input(), sum.output(), weight.data(), kEpsilon, 1.0f}, {1, 3});
+    for (int64_t row = 0; row < 3; ++row) {
+      for (int64_t i = 0; i < sum.stride; ++i) {
+        const bool added = row > 0 && i < n;
+        ASSERT_EQ(sum.at(row, i), before.at(row, i) + (added ? normed.at(row, i) : 0.0f));
+      }
+    }
+  }
+}
+
 TEST_P(NormTest, LayerNormMatchesDoublePrecision) {
   for (const int64_t n : kSizes) {
     Rows x(n, 8);

@@ -47,6 +47,8 @@ struct AttentionShape {
   int32_t sliding_window = 0;  // positions a token sees, itself included; 0: all
   float soft_cap = 0.0f;       // scores become soft_cap * tanh(score / soft_cap); 0: as they are
 
+  bool operator==(const AttentionShape&) const = default;
+
   int32_t group_size() const { return num_heads / layout.num_kv_heads; }
   // Fails with invalid_argument or unsupported, naming the number that does not fit.
   Status validate() const;

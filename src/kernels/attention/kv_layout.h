@@ -42,6 +42,8 @@ struct KvLayout {
 
   static constexpr int32_t kMaxHeadDim = 256;
 
+  bool operator==(const KvLayout&) const = default;
+
   // Fails with invalid_argument or unsupported, naming the number that does not fit.
   Status validate() const;
 

@@ -3,6 +3,7 @@
 
 namespace tw::kernels::avx2 {
 
-const NormKernels kNormKernels = {rms_norm<Vec>, add_rms_norm<Vec>, layer_norm<Vec>};
+const NormKernels kNormKernels = {rms_norm<Vec>, add_normed<Vec>, add_rms_norm<Vec>,
+                                  layer_norm<Vec>};
 
 }  // namespace tw::kernels::avx2

@@ -46,6 +46,7 @@ struct LayerNormArguments {
 // Each function computes rows [rows.begin, rows.end).
 struct NormKernels {
   void (*rms_norm)(const RmsNormArguments& arguments, Range rows);
+  void (*add_normed)(const RmsNormArguments& arguments, Range rows);  // out += instead of out =
   void (*add_rms_norm)(const AddRmsNormArguments& arguments, Range rows);
   void (*layer_norm)(const LayerNormArguments& arguments, Range rows);
 };

@@ -63,6 +63,22 @@ void rms_norm(const RmsNormArguments& a, Range rows) {
 }
 
 template <typename Vec>
+void add_normed(const RmsNormArguments& a, Range rows) {
+  const int64_t n = a.x.cols;
+  const Vec offset = Vec::broadcast(a.weight_offset);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* x = a.x.data + row * a.x.row_stride;
+    float* out = a.out.data + row * a.out.row_stride;
+    const Vec scale = Vec::broadcast(inverse_rms<Vec>(x, n, a.epsilon));
+    for_each_vector<Vec>(n, [&](int64_t i, int64_t count) {
+      const Vec normed = Vec::load_first(x + i, count) * scale;
+      const Vec weighted = normed * (Vec::load_first(a.weight + i, count) + offset);
+      (Vec::load_first(out + i, count) + weighted).store_first(out + i, count);
+    });
+  }
+}
+
+template <typename Vec>
 void add_rms_norm(const AddRmsNormArguments& a, Range rows) {
   const int64_t n = a.residual.cols;
   for (int64_t row = rows.begin; row < rows.end; ++row) {

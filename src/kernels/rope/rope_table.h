@@ -45,6 +45,8 @@ struct RopeParameters {
   // length is used here, the context length that is served. 0 means max_position_embeddings.
   int64_t sequence_length = 0;
 
+  bool operator==(const RopeParameters&) const = default;
+
   // Dimensions that are rotated: head_dim * partial_rotary_factor, rounded down to even.
   int32_t rotary_dim() const;
 };

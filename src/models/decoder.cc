@@ -1,0 +1,163 @@
+#include "models/decoder.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "nn/forward_recorder.h"
+
+namespace tw {
+
+class Decoder final : public Model {
+ public:
+  // hidden += norm_after(block(norm_before(hidden)))
+  struct ResidualBlock {
+    std::vector<float> norm_before;  // [hidden_size] or empty: no norm
+    std::unique_ptr<Block> block;
+    std::vector<float> norm_after;  // [hidden_size] or empty: no norm
+  };
+
+  Decoder(const ModelConfig& config, const DecoderOptions& options, const WeightLoader& loader)
+      : config_(config), options_(options), team_(loader.team), features_(loader.features) {
+    limits_.vocab_size = config.vocab_size;
+    limits_.max_position_embeddings = config.max_position_embeddings;
+  }
+
+  const ModelLimits& limits() const override { return limits_; }
+
+  Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                 int32_t max_num_seqs) override {
+    const int64_t max_context = std::min(limits_.max_position_embeddings, num_pages * page_size);
+    auto plan =
+        record({num_pages, page_size, max_context, max_num_tokens, max_num_seqs, team_.size()});
+    if (!plan) return forward_error(plan);
+    plan_ = std::move(*plan);
+    return {};
+  }
+
+  Matrix<const float> forward(const Batch& batch) override {
+    if (collect_timings_) {
+      plan_.run_timed(batch, team_, timings_);
+    } else {
+      plan_.run(batch, team_);
+    }
+    const Matrix<float> logits = plan_.view(logits_, batch.num_logits());
+    return {logits.data, logits.rows, logits.cols, logits.row_stride};
+  }
+
+  void collect_step_timings(bool on) override { collect_timings_ = on; }
+  std::vector<StepTiming> step_timings() const override { return timings_; }
+
+ private:
+  friend class DecoderLoader;
+
+  Expected<Plan> record(const ForwardLimits& limits) {
+    ForwardRecorder recorder(limits, features_);
+    PlanRecorder& plan = recorder.plan();
+    const LayerKernels& kernels = recorder.kernels();
+    const float epsilon = config_.rms_norm_eps;
+    const int64_t hidden_size = config_.hidden_size;
+
+    const ValueId hidden = plan.add_value(RowKind::tokens, hidden_size);  // the residual stream
+    record_embedding(plan, kernels, embed_tokens_.table(), options_.embedding_scale, hidden);
+    for (const ResidualBlock& residual : blocks_) {
+      ValueId input = hidden;
+      if (!residual.norm_before.empty()) {
+        input = recorder.shared_value("normed", hidden_size);
+        record_rms_norm(plan, kernels, hidden, residual.norm_before, epsilon, input);
+      }
+      const bool adds = residual.norm_after.empty();
+      const ValueId output = adds ? hidden : recorder.shared_value("delta", hidden_size);
+      const auto epilogue = adds ? kernels::Epilogue::accumulate : kernels::Epilogue::store;
+      if (Status status = residual.block->record(recorder, input, output, epilogue); !status) {
+        return forward_error(status);
+      }
+      if (!adds) record_add_normed(plan, kernels, output, residual.norm_after, epsilon, hidden);
+    }
+
+    const ValueId last = plan.add_value(RowKind::logits, hidden_size);
+    const ValueId last_normed = plan.add_value(RowKind::logits, hidden_size);
+    logits_ = plan.add_value(RowKind::logits, config_.vocab_size);
+    record_gather_logit_rows(plan, hidden, last);
+    record_rms_norm(plan, kernels, last, norm_, epsilon, last_normed);
+    const Linear& head = lm_head_ ? *lm_head_ : embed_tokens_;
+    head.record(plan, recorder.prepared(), last_normed, logits_);
+    return plan.finish();
+  }
+
+  const ModelConfig config_;
+  const DecoderOptions options_;
+  ThreadTeam& team_;
+  const CpuFeatures features_;
+  ModelLimits limits_;
+
+  Linear embed_tokens_;  // [vocab_size, hidden_size]
+  std::vector<ResidualBlock> blocks_;
+  std::vector<float> norm_;        // [hidden_size]
+  std::optional<Linear> lm_head_;  // absent when tied to embed_tokens
+
+  Plan plan_;
+  ValueId logits_;
+  bool collect_timings_ = false;
+  std::vector<StepTiming> timings_;
+};
+
+DecoderLoader::DecoderLoader(const WeightLoader& loader, const ModelConfig& config,
+                             DecoderOptions options)
+    : loader_(loader),
+      load_(loader, ""),
+      options_(std::move(options)),
+      decoder_(std::make_unique<Decoder>(config, options_, loader)) {
+  load_.linear({options_.prefix + "embed_tokens"}, config.hidden_size, {config.vocab_size}, false,
+               decoder_->embed_tokens_);
+}
+
+DecoderLoader::~DecoderLoader() = default;
+
+std::string DecoderLoader::layer_prefix(int64_t index) const {
+  return fmt::format("{}layers.{}.", options_.prefix, index);
+}
+
+void DecoderLoader::attention(int64_t index, const BlockNorms& norms, const AttentionConfig& config,
+                              const std::string& name) {
+  if (!load_.status()) return;
+  add(index, norms, load_attention(loader_, layer_prefix(index) + name, config));
+}
+
+void DecoderLoader::gated_ffn(int64_t index, const BlockNorms& norms, const GatedFfnConfig& config,
+                              const std::string& name) {
+  if (!load_.status()) return;
+  add(index, norms, load_gated_ffn(loader_, layer_prefix(index) + name, config));
+}
+
+void DecoderLoader::add(int64_t index, const BlockNorms& norms,
+                        Expected<std::unique_ptr<Block>> block) {
+  if (!block) {
+    load_.fail(std::move(block.error()));
+    return;
+  }
+  Decoder::ResidualBlock residual;
+  residual.block = std::move(*block);
+  const auto norm = [&](const std::string& name, std::vector<float>& weight) {
+    if (name.empty()) return;
+    load_.norm_weight(layer_prefix(index) + name, decoder_->config_.hidden_size,
+                      options_.norm_weight_offset, weight);
+  };
+  norm(norms.before, residual.norm_before);
+  norm(norms.after, residual.norm_after);
+  decoder_->limits_.kv_bytes_per_token += residual.block->cache_bytes_per_token();
+  decoder_->blocks_.push_back(std::move(residual));
+}
+
+Expected<std::unique_ptr<Model>> DecoderLoader::finish() {
+  const ModelConfig& config = decoder_->config_;
+  load_.norm_weight(options_.prefix + "norm", config.hidden_size, options_.norm_weight_offset,
+                    decoder_->norm_);
+  if (!config.tie_word_embeddings) {
+    load_.linear({options_.lm_head}, config.hidden_size, {config.vocab_size}, false,
+                 decoder_->lm_head_.emplace());
+  }
+  if (Status status = load_.status(); !status) return forward_error(status);
+  return std::move(decoder_);
+}
+
+}  // namespace tw

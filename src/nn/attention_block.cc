@@ -1,0 +1,111 @@
+#include "nn/attention_block.h"
+
+#include <cmath>
+
+#include "nn/forward_recorder.h"
+#include "nn/load_sequence.h"
+
+namespace tw {
+namespace {
+
+class AttentionBlock final : public Block {
+ public:
+  static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
+                                               const std::string& prefix,
+                                               const AttentionConfig& config) {
+    auto block = std::unique_ptr<AttentionBlock>(new AttentionBlock(config));
+    const int64_t q_size = block->q_size(), kv_size = block->kv_size();
+    std::vector<int64_t> qkv_sizes = {q_size, kv_size, kv_size};
+    if (config.qkv_names.size() == 1) qkv_sizes = {q_size + 2 * kv_size};
+    LoadSequence load(loader, prefix + ".");
+    load.linear(config.qkv_names, config.hidden_size, qkv_sizes, config.qkv_bias, block->qkv_proj_);
+    load.linear({config.output_name}, q_size, {config.hidden_size}, config.output_bias,
+                block->o_proj_);
+    if (config.qk_norm != QkNormKind::none) {
+      const bool per_head = config.qk_norm == QkNormKind::per_head;
+      QkNorm& norm = block->qk_norm_;
+      norm.epsilon = config.norm_eps;
+      load.norm_weight(config.q_norm_name, per_head ? config.head_dim : q_size,
+                       config.norm_weight_offset, norm.q_weight);
+      load.norm_weight(config.k_norm_name, per_head ? config.head_dim : kv_size,
+                       config.norm_weight_offset, norm.k_weight);
+    }
+    if (Status status = load.status(); !status) return forward_error(status);
+    return block;
+  }
+
+  int64_t cache_bytes_per_token() const override {
+    return layout(kernels::kTokenBlock, 1).bytes_per_token();
+  }
+
+  Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
+                kernels::Epilogue epilogue) override {
+    const ForwardLimits& limits = recorder.limits();
+    auto cache = KvCache::allocate(layout(limits.page_size, limits.num_pages));
+    if (!cache) return forward_error(cache);
+    cache_ = std::move(*cache);
+
+    AttentionLayer layer{shape(), cache_, nullptr, qk_norm_};
+    if (config_.rope) {
+      auto table = recorder.rope_table(*config_.rope);
+      if (!table) return forward_error(table);
+      layer.rope = std::move(*table);
+    }
+    const ValueId qkv = recorder.shared_value("qkv", q_size() + 2 * kv_size());
+    const ValueId attended = recorder.shared_value("attended", q_size());
+    qkv_proj_.record(recorder.plan(), recorder.prepared(), input, qkv);
+    recorder.attention().record(layer, qkv, attended);
+    o_proj_.record(recorder.plan(), recorder.prepared(), attended, output, epilogue);
+    return {};
+  }
+
+ private:
+  explicit AttentionBlock(const AttentionConfig& config) : config_(config) {}
+
+  int64_t q_size() const { return int64_t{config_.num_heads} * config_.head_dim; }
+  int64_t kv_size() const { return int64_t{config_.num_kv_heads} * config_.head_dim; }
+
+  kernels::KvLayout layout(int32_t page_size, int64_t num_pages) const {
+    return {config_.num_kv_heads, config_.head_dim, page_size, num_pages};
+  }
+
+  kernels::AttentionShape shape() const {
+    kernels::AttentionShape shape;
+    shape.num_heads = config_.num_heads;
+    shape.layout = cache_.layout();
+    shape.scale =
+        config_.scale > 0 ? config_.scale : 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+    shape.sliding_window = config_.sliding_window;
+    shape.soft_cap = config_.soft_cap;
+    return shape;
+  }
+
+  AttentionConfig config_;
+  Linear qkv_proj_;  // hidden -> queries, keys, values
+  Linear o_proj_;    // attention output -> hidden
+  QkNorm qk_norm_;
+  KvCache cache_;
+};
+
+}  // namespace
+
+AttentionConfig AttentionConfig::from(const ModelConfig& config) {
+  AttentionConfig attention;
+  attention.hidden_size = config.hidden_size;
+  attention.num_heads = config.num_attention_heads;
+  attention.num_kv_heads = config.num_key_value_heads;
+  attention.head_dim = config.head_dim;
+  attention.rope = rope_parameters(config);
+  attention.qkv_bias = config.attention_bias;
+  attention.output_bias = config.attention_bias;
+  attention.norm_eps = config.rms_norm_eps;
+  return attention;
+}
+
+Expected<std::unique_ptr<Block>> load_attention(const WeightLoader& loader,
+                                                const std::string& prefix,
+                                                const AttentionConfig& config) {
+  return AttentionBlock::load(loader, prefix, config);
+}
+
+}  // namespace tw

@@ -29,7 +29,11 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
       if (name != family.architecture) continue;
       auto config = ModelConfig::parse(json, source);
       if (!config) return forward_error(config);
-      return family.load(loader, *config);
+      auto scheme = make_scheme(json, source);
+      if (!scheme) return forward_error(scheme);
+      WeightLoader with_scheme = loader;
+      with_scheme.scheme = scheme->get();
+      return family.load(with_scheme, *config);
     }
   }
   return error(ErrorCode::unsupported, "{}: unknown architecture [{}]; known ones: {}", source,

@@ -1,7 +1,5 @@
 #include "nn/linear.h"
 
-#include <fmt/ranges.h>
-
 #include <numeric>
 
 #include "core/check.h"
@@ -111,51 +109,30 @@ ValueId PreparedInputs::scratch_for(kernels::ActivationFormat format, int64_t co
   return scratch;
 }
 
-namespace {
-
-// A matrix of the given shape; an error names what it has instead.
-Expected<const StoredTensor*> require_matrix(const Checkpoint& checkpoint, const std::string& name,
-                                             int64_t rows, int64_t columns) {
-  auto tensor = checkpoint.require(name);
-  if (!tensor) return tensor;
-  const std::vector<int64_t>& shape = (*tensor)->shape;
-  if (shape.size() != 2 || shape[0] != rows || shape[1] != columns) {
-    return error(ErrorCode::corrupt_data, "{}: tensor {} has shape [{}], expected [{}, {}]",
-                 checkpoint.path().string(), name, fmt::join(shape, ", "), rows, columns);
-  }
-  return tensor;
-}
-
-}  // namespace
-
 Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
                               int64_t input_size, const std::vector<int64_t>& output_sizes,
                               bool biases) {
-  TW_CHECK(prefixes.size() == output_sizes.size());
+  TW_CHECK(prefixes.size() == output_sizes.size() && loader.scheme != nullptr);
   const Checkpoint& checkpoint = loader.checkpoint;
-  std::vector<const StoredTensor*> tensors;
-  std::vector<kernels::WeightFormat> formats;
+  std::vector<std::unique_ptr<StoredMatrix>> owned;
+  std::vector<const StoredMatrix*> matrices;
   for (size_t i = 0; i < prefixes.size(); ++i) {
-    auto tensor = require_matrix(checkpoint, prefixes[i] + ".weight", output_sizes[i], input_size);
-    if (!tensor) return forward_error(tensor);
-    auto format = packed_format(**tensor);
-    if (!format) {
-      return error(format.error().code, "{}: {}", checkpoint.path().string(),
-                   format.error().message);
-    }
-    tensors.push_back(*tensor);
-    formats.push_back(*format);
+    auto matrix = loader.scheme->open(checkpoint, prefixes[i], output_sizes[i], input_size);
+    if (!matrix) return forward_error(matrix);
+    matrices.push_back(matrix->get());
+    owned.push_back(std::move(*matrix));
   }
 
   Linear linear;
   linear.input_size_ = input_size;
-  for (size_t begin = 0; begin < tensors.size();) {
+  for (size_t begin = 0; begin < matrices.size();) {
     size_t end = begin + 1;
-    while (end < tensors.size() && formats[end] == formats[begin]) ++end;
+    const kernels::WeightFormat format = matrices[begin]->format();
+    while (end < matrices.size() && matrices[end]->format() == format) ++end;
     Part part;
     part.column = linear.output_size_;
-    part.kernel = &kernels::select_gemm(formats[begin], loader.precision, loader.features);
-    auto weight = pack({tensors.data() + begin, end - begin}, loader.team);
+    part.kernel = &kernels::select_gemm(format, loader.precision, loader.features);
+    auto weight = pack({matrices.data() + begin, end - begin}, loader.team);
     if (!weight) {
       return error(weight.error().code, "{}: {}", checkpoint.path().string(),
                    weight.error().message);
@@ -167,8 +144,10 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
         if (!bias) return forward_error(bias);
         part.bias.insert(part.bias.end(), bias->begin(), bias->end());
       }
-      if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensors[i]->data.size()));
-      checkpoint.release(*tensors[i]);
+      for (const StoredTensor* tensor : matrices[i]->tensors()) {
+        if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensor->data.size()));
+        checkpoint.release(*tensor);
+      }
     }
     linear.output_size_ += part.weight.n();
     linear.parts_.push_back(std::move(part));

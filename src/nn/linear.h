@@ -20,7 +20,8 @@ class Linear {
  public:
   Linear() = default;
 
-  // Loads "<prefix>.weight" (and "<prefix>.bias" where `biases` is set) for each prefix, in order.
+  // Loads the weight of each prefix, in order, from the tensors that the checkpoint's quantization
+  // scheme has for it ("<prefix>.weight", scales), and "<prefix>.bias" where `biases` is set.
   // `output_sizes` are the rows that each must have, `input_size` the columns of all.
   static Expected<Linear> load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
                                int64_t input_size, const std::vector<int64_t>& output_sizes,

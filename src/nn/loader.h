@@ -10,6 +10,7 @@
 #include "core/thread_team.h"
 #include "kernels/gemm/gemm.h"
 #include "weights/checkpoint.h"
+#include "weights/schemes/scheme.h"
 
 namespace tw {
 
@@ -19,6 +20,7 @@ struct WeightLoader {
   CpuFeatures features;  // chooses the kernels
   kernels::ActivationPrecision precision = kernels::ActivationPrecision::bf16;
   std::function<void(int64_t bytes)> on_progress;  // stored bytes that were packed; may be empty
+  const Scheme* scheme = nullptr;  // how linear layers are stored; load_model sets it
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
   Expected<std::vector<float>> load_vector(std::string_view name, int64_t size) const;

@@ -99,18 +99,6 @@ Status check_layer_types(const ConfigFields& fields, const std::string& source,
                source, dump_json(*types).substr(0, 80));
 }
 
-Status check_quantization(const ConfigFields& fields, const std::string& source) {
-  const Json* quantization = fields.find("quantization_config");
-  if (quantization == nullptr) return {};
-  const std::string method = quantization->is_object() && quantization->contains("quant_method")
-                                 ? dump_json((*quantization)["quant_method"])
-                                 : "without a quant_method";
-  return error(ErrorCode::unsupported,
-               "{}: quantization_config {} is not supported; use an unquantized checkpoint "
-               "(bf16, f16, f32) or a GGUF file",
-               source, method);
-}
-
 }  // namespace
 
 std::vector<std::string> ModelConfig::architectures_of(const Json& config) {
@@ -163,7 +151,6 @@ Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& so
                  "{}: num_attention_heads {} is no multiple of num_key_value_heads {}", source,
                  config.num_attention_heads, config.num_key_value_heads);
   }
-  if (Status status = check_quantization(fields, source); !status) return forward_error(status);
   auto rope = parse_rope(json, source);
   if (!rope) return forward_error(rope);
   config.rope = std::move(*rope);

@@ -210,10 +210,10 @@ class BadInput(Command):
         (self.folder / "config.json").write_text(json.dumps({
             "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64,
             "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 10,
-            "quantization_config": {"quant_method": "awq"}}))
+            "quantization_config": {"quant_method": "unheard-of"}}))
         header = b"{}"
         (self.folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-        self.expect_refused(self.generate(self.folder), "awq")
+        self.expect_refused(self.generate(self.folder), "unheard-of")
 
     def test_port_in_use(self):
         with socket.socket() as taken:

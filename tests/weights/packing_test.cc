@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "kernels/gemm/unpack.h"
+#include "weights/schemes/plain.h"
 
 namespace tw {
 namespace {
@@ -118,6 +119,19 @@ void expect_rows(const kernels::PackedWeight& weight, int64_t first, const Rando
   }
 }
 
+Expected<kernels::PackedWeight> pack_plain(std::span<const StoredTensor* const> tensors,
+                                           ThreadTeam& team) {
+  std::vector<std::unique_ptr<StoredMatrix>> owned;
+  std::vector<const StoredMatrix*> matrices;
+  for (const StoredTensor* tensor : tensors) {
+    auto matrix = make_plain_matrix(*tensor);
+    if (!matrix) return forward_error(matrix);
+    matrices.push_back(matrix->get());
+    owned.push_back(std::move(*matrix));
+  }
+  return pack(matrices, team);
+}
+
 class PackingTest : public ::testing::TestWithParam<StorageType> {};
 
 TEST_P(PackingTest, PackedWeightsAreExactlyTheStoredOnes) {
@@ -127,7 +141,7 @@ TEST_P(PackingTest, PackedWeightsAreExactlyTheStoredOnes) {
     for (int64_t rows : {1, 16, 37}) {
       const RandomMatrix matrix(GetParam(), rows, columns, static_cast<uint32_t>(rows));
       const StoredTensor* tensors[] = {&matrix.tensor};
-      const auto weight = pack(tensors, team);
+      const auto weight = pack_plain(tensors, team);
       ASSERT_TRUE(weight) << weight.error().message;
       EXPECT_EQ(weight->n(), rows);
       expect_rows(*weight, 0, matrix);
@@ -145,7 +159,7 @@ TEST_P(PackingTest, ScalesThatAreNoNumbersAreRefusedByName) {
     const size_t scale = GetParam() == StorageType::q6_k ? 208 : 0;
     std::memcpy(matrix.bytes.data() + block * static_cast<size_t>(t.block_bytes) + scale, &bits, 2);
     const StoredTensor* tensors[] = {&matrix.tensor};
-    const auto weight = pack(tensors, team);
+    const auto weight = pack_plain(tensors, team);
     ASSERT_FALSE(weight);
     EXPECT_NE(weight.error().message.find(matrix.tensor.name), std::string::npos);
     EXPECT_NE(weight.error().message.find("infinite or no number"), std::string::npos);
@@ -159,7 +173,7 @@ TEST_P(PackingTest, MatricesAreStackedAndInterleavedHeadsStraightened) {
   q.tensor.row_order.interleaved_heads = 3;
   const RandomMatrix v(GetParam(), 21, columns, 2);
   const StoredTensor* tensors[] = {&q.tensor, &v.tensor};
-  const auto weight = pack(tensors, team);
+  const auto weight = pack_plain(tensors, team);
   ASSERT_TRUE(weight);
   EXPECT_EQ(weight->n(), 45);
   expect_rows(*weight, 0, q);
@@ -177,9 +191,9 @@ TEST(Packing, IntegerTensorsAreRefusedByName) {
   StoredTensor tensor;
   tensor.name = "model.ids";
   tensor.type = StorageType::i32;
-  const auto format = packed_format(tensor);
-  ASSERT_FALSE(format);
-  EXPECT_NE(format.error().message.find("model.ids"), std::string::npos);
+  const auto matrix = make_plain_matrix(tensor);
+  ASSERT_FALSE(matrix);
+  EXPECT_NE(matrix.error().message.find("model.ids"), std::string::npos);
 }
 
 }  // namespace

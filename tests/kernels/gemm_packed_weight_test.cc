@@ -83,6 +83,41 @@ TEST(PackedWeight, UnpackReadsTheDocumentedPlaces) {
   EXPECT_EQ(row[301], -0.5f * (0 - 32));
 }
 
+TEST(PackedWeight, UnpackReadsZeroPointsOfGroups) {
+  auto weight = PackedWeight::allocate(WeightFormat::q4_z, 32, 64);
+  ASSERT_TRUE(weight.has_value());
+  std::byte* panel = weight->panel(1);
+  // Channel 19 = panel 1, lane 3; group 1; k = 41 in the low nibble, k = 57 in the high one.
+  panel[256 + 2 * 64 + 3 * 4 + 1] = std::byte{0xA5};
+  put(panel + weight->layout().scales + (1 * 16 + 3) * 2, to_f16(0.5f));
+  panel[weight->layout().zero_points + 1 * 16 + 3] = std::byte{16};
+  std::vector<float> row(64);
+  unpack_row(*weight, 19, row.data());
+  EXPECT_EQ(row[41], (5 - 16) * 0.5f);
+  EXPECT_EQ(row[57], (10 - 16) * 0.5f);
+}
+
+TEST(PackedWeight, UnpackReadsCodebooksAndOutputScales) {
+  constexpr float kE2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  auto weight = PackedWeight::allocate(WeightFormat::fp4_16, 16, 32);
+  ASSERT_TRUE(weight.has_value());
+  std::byte* panel = weight->panel(0);
+  for (int k = 0; k < 16; ++k) {
+    panel[nibble_quant_offset(5, k)] = static_cast<std::byte>(k | (15 - k) << 4);
+  }
+  put(panel + weight->layout().scales + 5 * 2, to_f16(1.0f));
+  put(panel + weight->layout().scales + (16 + 5) * 2, to_f16(-4.0f));
+  std::vector<float> output_scales(16, 1.0f);
+  output_scales[5] = 0.5f;
+  weight->set_output_scales(output_scales);
+  std::vector<float> row(32);
+  unpack_row(*weight, 5, row.data());
+  for (size_t k = 0; k < 16; ++k) {
+    EXPECT_EQ(row[k], kE2m1[k]) << k;
+    EXPECT_EQ(row[16 + k], -4.0f * kE2m1[15 - k]) << k;
+  }
+}
+
 TEST(PackedWeight, RandomWeightsKeepTheContract) {
   for (WeightFormat format : kAllWeightFormats) {
     const WeightFormatTraits t = traits(format);

@@ -9,6 +9,7 @@
 namespace tw::kernels::amx {
 namespace {
 
+using avx512::codebook_vector;
 using avx512::finish_row;
 using avx512::load_group_values;
 

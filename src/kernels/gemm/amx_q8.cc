@@ -58,13 +58,31 @@ struct UnpackBuffer {
   alignas(64) float minimums[kBlockGroups * kTileN];
 };
 
+// The zero points of group `index` of a panel: a byte for each weight of a step.
+template <WeightFormat format>
+inline __m512i load_zero_points(const std::byte* zero_points, int64_t index) {
+  constexpr WeightFormatTraits t = traits(format);
+  if constexpr (!t.has_zero_points) return _mm512_set1_epi8(t.zero_point);
+  const __m512i repeat_4 =
+      _mm512_set_epi32(0x0f0f0f0f, 0x0e0e0e0e, 0x0d0d0d0d, 0x0c0c0c0c, 0x0b0b0b0b, 0x0a0a0a0a,
+                       0x09090909, 0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404,
+                       0x03030303, 0x02020202, 0x01010101, 0x00000000);
+  const __m128i bytes =
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(zero_points + index * kTileN));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), repeat_4);
+}
+
 // One group of a panel as signed bytes, zero point taken off.
 template <WeightFormat format>
-inline void unpack_quants(const std::byte* group, std::byte* out) {
+inline void unpack_quants(const std::byte* group, __m512i zero_points, std::byte* out) {
   constexpr WeightFormatTraits t = traits(format);
-  const __m512i zero_point = _mm512_set1_epi8(t.zero_point);
   const auto store = [&](int step, __m512i quants) {
-    if constexpr (t.zero_point != 0) quants = _mm512_sub_epi8(quants, zero_point);
+    if constexpr (t.codebook != Codebook::none) {
+      quants = _mm512_shuffle_epi8(codebook_vector<format>(), quants);
+    }
+    if constexpr (t.zero_point != 0 || t.has_zero_points) {
+      quants = _mm512_sub_epi8(quants, zero_points);
+    }
     _mm512_store_si512(out + 64 * step, quants);
   };
   if constexpr (t.bits == 4) {
@@ -95,7 +113,8 @@ void unpack_block(const GemmTask& task, int64_t panel, int64_t begin, int64_t co
       _mm_prefetch(reinterpret_cast<const char*>(group + kBlockGroups * group_bytes + line),
                    _MM_HINT_T1);
     }
-    unpack_quants<format>(group, buffer.quants + g * kGroup * kTileN);
+    const __m512i zero_points = load_zero_points<format>(base + task.layout.zero_points, begin + g);
+    unpack_quants<format>(group, zero_points, buffer.quants + g * kGroup * kTileN);
   }
   for (int64_t i = 0; i < count * P::parts; ++i) {
     _mm512_store_ps(
@@ -266,6 +285,18 @@ void gemm_q8<q4_1>(const GemmTask& task) {
 template <>
 void gemm_q8<q4_k>(const GemmTask& task) {
   run<q4_k>(task);
+}
+template <>
+void gemm_q8<q4_z>(const GemmTask& task) {
+  run<q4_z>(task);
+}
+template <>
+void gemm_q8<fp4>(const GemmTask& task) {
+  run<fp4>(task);
+}
+template <>
+void gemm_q8<fp4_16>(const GemmTask& task) {
+  run<fp4_16>(task);
 }
 template <>
 void gemm_q8<q8_0>(const GemmTask& task) {

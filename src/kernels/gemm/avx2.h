@@ -16,6 +16,12 @@ void gemm_q8<WeightFormat::q4_1>(const GemmTask& task);
 template <>
 void gemm_q8<WeightFormat::q4_k>(const GemmTask& task);
 template <>
+void gemm_q8<WeightFormat::q4_z>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::fp4>(const GemmTask& task);
+template <>
+void gemm_q8<WeightFormat::fp4_16>(const GemmTask& task);
+template <>
 void gemm_q8<WeightFormat::q8_0>(const GemmTask& task);
 template <>
 void gemm_q8<WeightFormat::q8_1>(const GemmTask& task);
@@ -35,6 +41,12 @@ template <>
 void gemm_f32<WeightFormat::q4_1>(const GemmTask& task);
 template <>
 void gemm_f32<WeightFormat::q4_k>(const GemmTask& task);
+template <>
+void gemm_f32<WeightFormat::q4_z>(const GemmTask& task);
+template <>
+void gemm_f32<WeightFormat::fp4>(const GemmTask& task);
+template <>
+void gemm_f32<WeightFormat::fp4_16>(const GemmTask& task);
 template <>
 void gemm_f32<WeightFormat::q8_0>(const GemmTask& task);
 template <>

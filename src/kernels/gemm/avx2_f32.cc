@@ -83,16 +83,25 @@ void direct_panels(const GemmTask& task) {
   for (; panel < task.panel_end; ++panel) multiply_bf16<rows, 1>(task, panel);
 }
 
-inline Channels expand_quants(__m128i bytes, bool is_signed, int zero_point, const Channels& scales,
-                              const Channels& minimums) {
+// Bytes of 16 channels in 32 bits.
+struct Integers {
+  __m256i low;
+  __m256i high;
+};
+
+inline Integers expand_bytes(__m128i bytes, bool is_signed) {
   const __m128i upper = _mm_unpackhi_epi64(bytes, bytes);
-  const __m256i offset = _mm256_set1_epi32(zero_point);
-  const __m256i low = is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
-  const __m256i high = is_signed ? _mm256_cvtepi8_epi32(upper) : _mm256_cvtepu8_epi32(upper);
-  return {
-      _mm256_fmadd_ps(scales.low, _mm256_cvtepi32_ps(_mm256_sub_epi32(low, offset)), minimums.low),
-      _mm256_fmadd_ps(scales.high, _mm256_cvtepi32_ps(_mm256_sub_epi32(high, offset)),
-                      minimums.high)};
+  if (is_signed) return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(upper)};
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(upper)};
+}
+
+inline Channels expand_quants(__m128i bytes, bool is_signed, const Integers& zero_points,
+                              const Channels& scales, const Channels& minimums) {
+  const Integers quants = expand_bytes(bytes, is_signed);
+  const __m256i low = _mm256_sub_epi32(quants.low, zero_points.low);
+  const __m256i high = _mm256_sub_epi32(quants.high, zero_points.high);
+  return {_mm256_fmadd_ps(scales.low, _mm256_cvtepi32_ps(low), minimums.low),
+          _mm256_fmadd_ps(scales.high, _mm256_cvtepi32_ps(high), minimums.high)};
 }
 
 // 16 channels x 4 k of bytes, as they lie in a panel -> the 16 channels of each k.
@@ -129,6 +138,7 @@ inline void expand_block(const GemmTask& task, int64_t panel, int64_t begin, int
   } else {
     Channels scales = {};
     Channels minimums = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    Integers zero_points = {_mm256_set1_epi32(t.zero_point), _mm256_set1_epi32(t.zero_point)};
     for (int64_t k = 0; k < depth; k += 4) {
       const int64_t at = begin + k;
       if (at % t.group_size == 0) {
@@ -139,6 +149,11 @@ inline void expand_block(const GemmTask& task, int64_t panel, int64_t begin, int
           minimums = load_group_values<format>(base + task.layout.minimums,
                                                base + task.layout.super_minimums, group);
         }
+        if constexpr (t.has_zero_points) {
+          const std::byte* from = base + task.layout.zero_points + group * kTileN;
+          zero_points =
+              expand_bytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)), false);
+        }
       }
       __m128i by_k[4];
       if constexpr (t.bits == 4) {
@@ -147,13 +162,16 @@ inline void expand_block(const GemmTask& task, int64_t panel, int64_t begin, int
         for (__m128i& bytes : by_k) {
           if (is_high_nibble(at)) bytes = _mm_srli_epi16(bytes, 4);
           bytes = _mm_and_si128(bytes, mask);
+          if constexpr (t.codebook != Codebook::none) {
+            bytes = _mm_shuffle_epi8(_mm256_castsi256_si128(codebook_vector<format>()), bytes);
+          }
         }
       } else {
         transpose_step(base + byte_quant_offset(0, at), by_k);
       }
       for (int i = 0; i < 4; ++i) {
         store_channels(block.weights + (k + i) * kTileN,
-                       expand_quants(by_k[i], t.min_quant < 0, t.zero_point, scales, minimums));
+                       expand_quants(by_k[i], t.min_quant < 0, zero_points, scales, minimums));
       }
     }
   }
@@ -245,6 +263,18 @@ void gemm_f32<q4_1>(const GemmTask& task) {
 template <>
 void gemm_f32<q4_k>(const GemmTask& task) {
   blocked_panels<q4_k>(task);
+}
+template <>
+void gemm_f32<q4_z>(const GemmTask& task) {
+  blocked_panels<q4_z>(task);
+}
+template <>
+void gemm_f32<fp4>(const GemmTask& task) {
+  blocked_panels<fp4>(task);
+}
+template <>
+void gemm_f32<fp4_16>(const GemmTask& task) {
+  blocked_panels<fp4_16>(task);
 }
 template <>
 void gemm_f32<q8_0>(const GemmTask& task) {

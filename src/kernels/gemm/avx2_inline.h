@@ -56,10 +56,22 @@ inline Channels load_group_values(const std::byte* values, const std::byte* supe
   }
 }
 
-// 16 channels of row m of C on their way out: bias, accumulation, and the tail of N.
+// The codebook's factors, as vpshufb reads them.
+template <WeightFormat format>
+inline __m256i codebook_vector() {
+  alignas(16) static constexpr CodebookTable table = codebook_table(traits(format).codebook);
+  return _mm256_broadcastsi128_si256(
+      _mm_load_si128(reinterpret_cast<const __m128i*>(table.factors)));
+}
+
+// 16 channels of row m of C on their way out: output scale, bias, accumulation, and the tail of N.
 inline void finish_row(const GemmTask& task, int64_t m, int64_t panel, Channels acc) {
   const int64_t n = panel * kTileN;
   float* c = task.c + m * task.c_stride + n;
+  if (task.output_scales != nullptr) {
+    const Channels scales = load_channels(task.output_scales + n);
+    acc = {_mm256_mul_ps(acc.low, scales.low), _mm256_mul_ps(acc.high, scales.high)};
+  }
   if (n + kTileN <= task.n) {
     if (task.bias != nullptr) {
       const Channels bias = load_channels(task.bias + n);

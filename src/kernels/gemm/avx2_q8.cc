@@ -5,7 +5,8 @@
 // channel; how many of those may be added before they could overflow follows from the format's
 // largest quant (8 steps of 4 for 4-bit quants: 15 * 127 * 2 * 8 = 30480). vpmaddwd by ones then
 // joins the pairs in 32 bits. Zero points are taken off with the sums of the activations. q8_0's
-// quants are signed: |w| is multiplied by the activations with w's sign.
+// quants are signed: |w| is multiplied by the activations with w's sign. A codebook's factors are
+// looked up by vpshufb.
 //
 // Few rows (kDirectRows): weights are unpacked in registers as they stream by; this is bound by
 // memory, and several
@@ -41,12 +42,13 @@ struct Properties {
   // Weight groups inside an activation group, and the steps of each.
   static constexpr int parts = kGroup / t.group_size;
   static constexpr int steps_per_part = kSteps / parts;
+  static constexpr int max_factor = t.codebook == Codebook::e2m1 ? kE2m1MaxFactor : t.max_quant;
   // Steps whose products fit in 16 bits together.
-  static constexpr int steps_per_sum = t.max_quant == 15   ? 8
-                                       : t.max_quant == 31 ? 4
-                                       : t.max_quant == 63 ? 2
-                                                           : 1;
-  static_assert(is_signed || t.max_quant * 127 * 2 * steps_per_sum < 32768);
+  static constexpr int steps_per_sum = max_factor <= 15   ? 8
+                                       : max_factor <= 31 ? 4
+                                       : max_factor <= 63 ? 2
+                                                          : 1;
+  static_assert(is_signed || max_factor * 127 * 2 * steps_per_sum < 32768);
   // Rows that share the weights in registers: 2 sums each, the weights, and temporaries.
   static constexpr int block_rows = is_signed ? 4 : 6;
 };
@@ -57,13 +59,14 @@ struct Quants {
 };
 
 // A part of a panel: `groups` groups of 32 along K. Scales are decoded from the packed form, or, in
-// an unpacked block, read as floats [parts][16].
+// an unpacked block, read as floats [parts][16]; zero points likewise, as int32.
 struct WeightBlock {
   const std::byte* quants;
   const std::byte* scales;
   const std::byte* super_scales;
   const std::byte* minimums;
   const std::byte* super_minimums;
+  const std::byte* zero_points;
   int64_t groups;
 };
 
@@ -71,10 +74,11 @@ struct UnpackBuffer {
   alignas(64) std::byte quants[kBlockGroups * kGroup * kTileN];
   alignas(64) float scales[kBlockGroups * 2 * kTileN];
   alignas(64) float minimums[kBlockGroups * kTileN];
+  alignas(64) int32_t zero_points[kBlockGroups * kTileN];
 };
 
 // The unsigned (or, for q8_0, signed) bytes of step `step` of a group.
-template <bool packed>
+template <WeightFormat format, bool packed>
 inline Quants load_step(const std::byte* group, int step) {
   if constexpr (packed) {
     const auto* from = reinterpret_cast<const __m256i*>(group + step % 4 * 64);
@@ -85,7 +89,13 @@ inline Quants load_step(const std::byte* group, int step) {
       low = _mm256_srli_epi16(low, 4);
       high = _mm256_srli_epi16(high, 4);
     }
-    return {_mm256_and_si256(low, mask), _mm256_and_si256(high, mask)};
+    low = _mm256_and_si256(low, mask);
+    high = _mm256_and_si256(high, mask);
+    if constexpr (traits(format).codebook != Codebook::none) {
+      const __m256i codebook = codebook_vector<format>();
+      return {_mm256_shuffle_epi8(codebook, low), _mm256_shuffle_epi8(codebook, high)};
+    }
+    return {low, high};
   } else {
     const auto* from = reinterpret_cast<const __m256i*>(group + step * 64);
     return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
@@ -108,9 +118,9 @@ inline void multiply_part(const std::byte* group, int first_step, const std::byt
 #pragma GCC unroll 8
     for (int i = 0; i < P::steps_per_sum; ++i) {
       // Low and high nibbles of the same bytes follow each other.
-      const int order = packed ? i / 2 + i % 2 * 4 : begin + i;
-      const int step = first_step + order;
-      const Quants w = load_step<packed>(group, step);
+      const int at = begin + i;
+      const int step = first_step + (packed && P::parts == 1 ? at / 2 + at % 2 * 4 : at);
+      const Quants w = load_step<format, packed>(group, step);
       Quants magnitudes = w;
       if constexpr (P::is_signed) {
         magnitudes = {_mm256_abs_epi8(w.low), _mm256_abs_epi8(w.high)};
@@ -141,19 +151,41 @@ inline void multiply_part(const std::byte* group, int first_step, const std::byt
   }
 }
 
-// Takes off zero_point * (sum of the activations); zero points are powers of two.
+// Zero points of weight group `index` as 32-bit numbers; nothing where the format's is a constant.
+template <WeightFormat format, bool unpacked>
+inline Quants load_zero_points(const WeightBlock& block, int64_t index) {
+  if constexpr (!traits(format).has_zero_points) {
+    return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  } else if constexpr (unpacked) {
+    const auto* from = reinterpret_cast<const __m256i*>(block.zero_points + index * (4 * kTileN));
+    return {_mm256_load_si256(from), _mm256_load_si256(from + 1)};
+  } else {
+    const __m128i bytes =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.zero_points + index * kTileN));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))};
+  }
+}
+
+// Takes off zero_point * (sum of the activations). A group's own zero points are multiplied by
+// vpmaddwd: both factors fit in 16 bits, and the upper halves of the zero points are 0.
 template <WeightFormat format>
-inline Quants without_zero_point(Quants sum, const ActivationGroup& group, int part) {
+inline Quants without_zero_point(Quants sum, const ActivationGroup& group, int part,
+                                 const Quants& zero_points) {
   using P = Properties<format>;
-  if constexpr (P::t.zero_point == 0) return sum;
-  constexpr int shift = P::t.zero_point == 8 ? 3 : 5;
-  static_assert(P::t.zero_point == 0 || P::t.zero_point == 1 << shift);
   int32_t a_sum = group.sum;
   if constexpr (P::parts == 2) {
     a_sum = part == 0 ? group.first_half_sum : group.sum - group.first_half_sum;
   }
-  const __m256i offset = _mm256_set1_epi32(a_sum * (1 << shift));
-  return {_mm256_sub_epi32(sum.low, offset), _mm256_sub_epi32(sum.high, offset)};
+  Quants offset;
+  if constexpr (P::t.has_zero_points) {
+    const __m256i a = _mm256_set1_epi32(a_sum);
+    offset = {_mm256_madd_epi16(zero_points.low, a), _mm256_madd_epi16(zero_points.high, a)};
+  } else if constexpr (P::t.zero_point != 0) {
+    offset.low = offset.high = _mm256_set1_epi32(a_sum * P::t.zero_point);
+  } else {
+    return sum;
+  }
+  return {_mm256_sub_epi32(sum.low, offset.low), _mm256_sub_epi32(sum.high, offset.high)};
 }
 
 // sums[rows] += products of group g of a block. `unpacked`: the block lies in an UnpackBuffer.
@@ -173,10 +205,11 @@ inline void multiply_group(const WeightBlock& block, int64_t g, const std::byte*
     const Channels scales =
         unpacked ? load_channels(reinterpret_cast<const float*>(block.scales) + index * kTileN)
                  : load_group_values<format>(block.scales, block.super_scales, index);
+    const Quants zero_points = load_zero_points<format, unpacked>(block, index);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       const ActivationGroup& group = groups[r * groups_stride + g];
-      const Quants exact = without_zero_point<format>(products[r], group, part);
+      const Quants exact = without_zero_point<format>(products[r], group, part, zero_points);
       const __m256 a_scale = _mm256_broadcast_ss(&group.scale);
       sums[r].low = _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact.low),
                                     _mm256_mul_ps(scales.low, a_scale), sums[r].low);
@@ -217,6 +250,7 @@ inline WeightBlock whole_panel(const GemmTask& task, int64_t panel) {
           base + task.layout.super_scales,
           base + task.layout.minimums,
           base + task.layout.super_minimums,
+          base + task.layout.zero_points,
           task.padded_k / kGroup};
 }
 
@@ -238,7 +272,7 @@ inline WeightBlock unpack_block(const WeightBlock& panel, int64_t begin, int64_t
       auto* out = reinterpret_cast<__m256i*>(buffer.quants + g * (kGroup * kTileN));
 #pragma GCC unroll 8
       for (int step = 0; step < kSteps; ++step) {
-        const Quants w = load_step<true>(panel.quants + (begin + g) * group_bytes, step);
+        const Quants w = load_step<format, true>(panel.quants + (begin + g) * group_bytes, step);
         _mm256_store_si256(out + 2 * step, w.low);
         _mm256_store_si256(out + 2 * step + 1, w.high);
       }
@@ -259,6 +293,16 @@ inline WeightBlock unpack_block(const WeightBlock& panel, int64_t begin, int64_t
                      load_group_values<format>(panel.minimums, panel.super_minimums, begin + i));
     }
     block.minimums = reinterpret_cast<const std::byte*>(buffer.minimums);
+  }
+  if constexpr (P::t.has_zero_points) {
+    static_assert(P::parts == 1);
+    for (int64_t i = 0; i < count; ++i) {
+      const Quants zero_points = load_zero_points<format, false>(panel, begin + i);
+      auto* out = reinterpret_cast<__m256i*>(buffer.zero_points + i * kTileN);
+      _mm256_store_si256(out, zero_points.low);
+      _mm256_store_si256(out + 1, zero_points.high);
+    }
+    block.zero_points = reinterpret_cast<const std::byte*>(buffer.zero_points);
   }
   return block;
 }
@@ -378,6 +422,18 @@ void gemm_q8<q4_1>(const GemmTask& task) {
 template <>
 void gemm_q8<q4_k>(const GemmTask& task) {
   run<q4_k>(task);
+}
+template <>
+void gemm_q8<q4_z>(const GemmTask& task) {
+  run<q4_z>(task);
+}
+template <>
+void gemm_q8<fp4>(const GemmTask& task) {
+  run<fp4>(task);
+}
+template <>
+void gemm_q8<fp4_16>(const GemmTask& task) {
+  run<fp4_16>(task);
 }
 template <>
 void gemm_q8<q8_0>(const GemmTask& task) {

@@ -31,12 +31,22 @@ inline __m512 load_group_values(const std::byte* values, const std::byte* super_
   }
 }
 
-// 16 channels of row m of C on their way out: bias, accumulation, and the tail of N.
+// The codebook's factors, as vpshufb reads them.
+template <WeightFormat format>
+inline __m512i codebook_vector() {
+  alignas(16) static constexpr CodebookTable table = codebook_table(traits(format).codebook);
+  return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.factors)));
+}
+
+// 16 channels of row m of C on their way out: output scale, bias, accumulation, and the tail of N.
 inline void finish_row(const GemmTask& task, int64_t m, int64_t panel, __m512 value) {
   const int64_t n = panel * kTileN;
   const int64_t channels = task.n - n < kTileN ? task.n - n : kTileN;
   const auto mask = static_cast<__mmask16>((1u << channels) - 1);
   float* c = task.c + m * task.c_stride + n;
+  if (task.output_scales != nullptr) {
+    value = _mm512_mul_ps(value, _mm512_loadu_ps(task.output_scales + n));
+  }
   if (task.bias != nullptr) {
     value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, task.bias + n));
   }

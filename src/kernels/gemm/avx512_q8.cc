@@ -3,7 +3,8 @@
 // A step is one vector: 16 channels x 4 bytes of K. vpdpbusd multiplies it, as unsigned bytes, by
 // four activations that its memory operand broadcasts, and adds into 32 bits; nothing can overflow.
 // q8_0's signed quants become unsigned by flipping the top bit. What that and zero points add,
-// offset * (sum of the activations), is where the sums start from, negated.
+// offset * (sum of the activations), is where the sums start from, negated. A codebook's factors
+// are looked up by vpshufb.
 //
 // Few rows (kDirectRows): weights are unpacked in registers as they stream by; this is bound by
 // memory, and several panels side by side keep more requests to it open. More rows: a block of a
@@ -45,6 +46,7 @@ struct WeightBlock {
   const std::byte* super_scales;
   const std::byte* minimums;
   const std::byte* super_minimums;
+  const std::byte* zero_points;  // uint8, or, unpacked, int32
   int64_t groups;
 };
 
@@ -52,6 +54,7 @@ struct UnpackBuffer {
   alignas(64) std::byte quants[kBlockGroups * kGroup * kTileN];
   alignas(64) float scales[kBlockGroups * 2 * kTileN];
   alignas(64) float minimums[kBlockGroups * kTileN];
+  alignas(64) int32_t zero_points[kBlockGroups * kTileN];
 };
 
 // The unsigned bytes of step `step` of a group as it lies in a panel.
@@ -61,7 +64,9 @@ inline __m512i load_step(const std::byte* group, int step) {
   if constexpr (P::is_packed) {
     __m512i bytes = _mm512_loadu_si512(group + step % 4 * 64);
     if (step >= 4) bytes = _mm512_srli_epi16(bytes, 4);
-    return _mm512_and_si512(bytes, _mm512_set1_epi8(15));
+    bytes = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
+    if constexpr (P::t.codebook == Codebook::none) return bytes;
+    return _mm512_shuffle_epi8(codebook_vector<format>(), bytes);
   } else {
     const __m512i bytes = _mm512_loadu_si512(group + step * 64);
     if constexpr (!P::is_signed) return bytes;
@@ -69,14 +74,31 @@ inline __m512i load_step(const std::byte* group, int step) {
   }
 }
 
+// Zero points of weight group `index` as 32-bit numbers; nothing where the format's is a constant.
+template <WeightFormat format, bool unpacked>
+inline __m512i load_zero_points(const WeightBlock& block, int64_t index) {
+  if constexpr (!Properties<format>::t.has_zero_points) return _mm512_setzero_si512();
+  if constexpr (unpacked) {
+    return _mm512_load_si512(block.zero_points + index * (4 * kTileN));
+  } else {
+    return _mm512_cvtepu8_epi32(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.zero_points + index * kTileN)));
+  }
+}
+
+// Where the sums of a group start. A group's own zero points are multiplied by vpmaddwd: both
+// factors fit in 16 bits, and the upper halves of the zero points are 0.
 template <WeightFormat format>
-inline __m512i negated_offset(const ActivationGroup& group, int part) {
+inline __m512i negated_offset(const ActivationGroup& group, int part, __m512i zero_points) {
   using P = Properties<format>;
-  if constexpr (P::offset == 0) return _mm512_setzero_si512();
   int32_t sum = group.sum;
   if constexpr (P::parts == 2) {
     sum = part == 0 ? group.first_half_sum : group.sum - group.first_half_sum;
   }
+  if constexpr (P::t.has_zero_points) {
+    return _mm512_madd_epi16(zero_points, _mm512_set1_epi32(-sum));
+  }
+  if constexpr (P::offset == 0) return _mm512_setzero_si512();
   return _mm512_set1_epi32(sum * -P::offset);
 }
 
@@ -96,15 +118,17 @@ inline void multiply_group(const WeightBlock& block, int64_t g, const std::byte*
   const std::byte* quants = block.quants + g * group_bytes;
 #pragma GCC unroll 2
   for (int part = 0; part < P::parts; ++part) {
+    const int64_t index = g * P::parts + part;
+    const __m512i zero_points = load_zero_points<format, unpacked>(block, index);
     __m512i products[rows];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
-      products[r] = negated_offset<format>(groups[r * groups_stride + g], part);
+      products[r] = negated_offset<format>(groups[r * groups_stride + g], part, zero_points);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < P::steps_per_part; ++i) {
       // Low and high nibbles of the same bytes follow each other.
-      const bool interleaved = P::is_packed && !unpacked;
+      const bool interleaved = P::is_packed && P::parts == 1 && !unpacked;
       const int step = interleaved ? i / 2 + i % 2 * 4 : part * P::steps_per_part + i;
       const __m512i w =
           unpacked ? _mm512_load_si512(quants + step * 64) : load_step<format>(quants, step);
@@ -114,7 +138,6 @@ inline void multiply_group(const WeightBlock& block, int64_t g, const std::byte*
         products[r] = _mm512_dpbusd_epi32(products[r], w, x);
       }
     }
-    const int64_t index = g * P::parts + part;
     const __m512 scales = unpacked
                               ? _mm512_load_ps(block.scales + index * (4 * kTileN))
                               : load_group_values<format>(block.scales, block.super_scales, index);
@@ -144,6 +167,7 @@ inline WeightBlock whole_panel(const GemmTask& task, int64_t panel) {
           base + task.layout.super_scales,
           base + task.layout.minimums,
           base + task.layout.super_minimums,
+          base + task.layout.zero_points,
           task.padded_k / kGroup};
 }
 
@@ -221,6 +245,14 @@ inline WeightBlock unpack_block(const WeightBlock& panel, int64_t begin, int64_t
                       load_group_values<format>(panel.minimums, panel.super_minimums, begin + i));
     }
     block.minimums = reinterpret_cast<const std::byte*>(buffer.minimums);
+  }
+  if constexpr (P::t.has_zero_points) {
+    static_assert(P::parts == 1);
+    for (int64_t i = 0; i < count; ++i) {
+      _mm512_store_si512(buffer.zero_points + i * kTileN,
+                         load_zero_points<format, false>(panel, begin + i));
+    }
+    block.zero_points = reinterpret_cast<const std::byte*>(buffer.zero_points);
   }
   return block;
 }
@@ -313,6 +345,18 @@ void gemm_q8<q4_1>(const GemmTask& task) {
 template <>
 void gemm_q8<q4_k>(const GemmTask& task) {
   run<q4_k>(task);
+}
+template <>
+void gemm_q8<q4_z>(const GemmTask& task) {
+  run<q4_z>(task);
+}
+template <>
+void gemm_q8<fp4>(const GemmTask& task) {
+  run<fp4>(task);
+}
+template <>
+void gemm_q8<fp4_16>(const GemmTask& task) {
+  run<fp4_16>(task);
 }
 template <>
 void gemm_q8<q8_0>(const GemmTask& task) {

@@ -13,9 +13,9 @@
 //         acc = fma(float(sum), weight_scale * a_scale, acc), and, where there are minimums,
 //         acc = fma(minimum, a_scale * a_sum, acc); groups in order (of 16: two sums per group)
 //   bf16: as the processor's bf16 instructions do it: equal within a kernel, not between kernels
-// Then c = acc + bias, or c += acc + bias. So f32 and q8 kernels of all instruction sets agree bit
-// for bit, and in every kernel a row does not depend on M, on the thread count or on the rows
-// computed beside it.
+// Then acc *= output_scale, where the weight has them, and c = acc + bias, or c += acc + bias. So
+// f32 and q8 kernels of all instruction sets agree bit for bit, and in every kernel a row does not
+// depend on M, on the thread count or on the rows computed beside it.
 //
 // An activation that is NaN or infinite makes its own row of C NaN (or infinite), nothing else.
 #pragma once

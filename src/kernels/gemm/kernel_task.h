@@ -30,7 +30,8 @@ struct GemmTask {
   // C
   float* c;
   int64_t c_stride;
-  const float* bias;  // or null
+  const float* output_scales;  // [panels * 16] or null
+  const float* bias;           // [n] or null
   bool accumulate;
   // The part to compute.
   int64_t panel_begin;

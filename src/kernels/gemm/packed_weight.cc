@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "core/check.h"
+
 namespace tw::kernels {
 namespace {
 
@@ -35,6 +37,7 @@ PanelLayout panel_layout(WeightFormat format, int64_t padded_k) {
     reserve_group_values(layout.scales, layout.super_scales);
     if (t.has_minimum) reserve_group_values(layout.minimums, layout.super_minimums);
   }
+  if (t.has_zero_points) layout.zero_points = reserve(padded_k / t.group_size * kTileN);
   layout.size = round_up(offset, 64);
   return layout;
 }
@@ -59,6 +62,12 @@ Expected<PackedWeight> PackedWeight::allocate(WeightFormat format, int64_t n, in
   if (!data) return forward_error(data);
   weight.data_ = std::move(*data);
   return weight;
+}
+
+void PackedWeight::set_output_scales(std::span<const float> scales) {
+  TW_CHECK(scales.empty() || static_cast<int64_t>(scales.size()) == n_);
+  output_scales_.assign(scales.begin(), scales.end());
+  if (!scales.empty()) output_scales_.resize(static_cast<size_t>(num_panels() * kTileN), 0.0f);
 }
 
 }  // namespace tw::kernels

@@ -22,17 +22,23 @@
 //     ScaleKind::f16     [K/group_size][16] f16
 //     ScaleKind::nested  [K/group_size][16] int8 or uint8 multipliers, then [K/256][16] f16: the
 //                        scale of a group is multiplier * super-scale (GGUF's K types, kept exact)
+//   and the zero points, where each group has its own: [K/group_size][16] uint8, 0 to 16
 //
-// The weight that a stored quant q stands for is   scale * (q - zero_point) + minimum,
-// where zero_point is a constant of the format (8 for Q4_0) and minimum is 0 unless has_minimum.
+// The weight that a stored quant q stands for is
+//   output_scale * (scale * (factor(q) - zero_point) + minimum)
+// where factor(q) is q, or the q-th entry of the format's codebook; zero_point is a constant of the
+// format (8 for Q4_0) or belongs to the group; minimum is 0 unless has_minimum; and output_scale, a
+// number per output channel that few weights have, is applied to the finished sum.
 //
 // Quants stay within the format's [min_quant, max_quant]; kernels rely on it to sum products in
 // 16 bits. Only q8_0 is signed. Scales and minimums are finite: an infinite one would make NaN of
-// the zeros that pad K. Padding is zero throughout: quants, scales and minimums.
+// the zeros that pad K. Padding is zero throughout: quants, scales, minimums and zero points.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "core/buffer.h"
 #include "core/status.h"
@@ -44,17 +50,39 @@ inline constexpr int kSuperGroup = 256;  // weights along K that share a nested 
 
 enum class ScaleKind : uint8_t { none, f16, nested };
 
+// What a 4-bit index stands for. The e2m1 floats (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives)
+// are kept doubled and moved up by 12, so that they are unsigned integers with the zero point 12.
+enum class Codebook : uint8_t { none, e2m1 };
+struct CodebookTable {
+  uint8_t factors[16];
+};
+inline constexpr int kE2m1ZeroPoint = 12;
+inline constexpr int kE2m1MaxFactor = 24;
+
+constexpr CodebookTable codebook_table(Codebook codebook) {
+  switch (codebook) {
+    case Codebook::none:
+      return {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+    case Codebook::e2m1:
+      return {{12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0}};
+  }
+  return {};
+}
+
 enum class WeightFormat : uint8_t {
   bf16,    // bf16, f16 and f32 sources
   q4_0,    // 4 bit, group 32, f16 scale, zero point 8                      GGUF Q4_0
   q4_1,    // 4 bit, group 32, f16 scale and minimum                        GGUF Q4_1
   q4_k,    // 4 bit, group 32, nested scale and minimum                     GGUF Q4_K
+  q4_z,    // 4 bit, group 32, f16 scale, zero point of the group           AWQ, GPTQ
+  fp4,     // e2m1, group 32, f16 scale                                     MXFP4
+  fp4_16,  // e2m1, group 16, f16 scale                                     NVFP4
   q8_0,    // 8 bit, group 32, f16 scale                                    GGUF Q8_0, Q5_0
   q8_1,    // 8 bit (0..31), group 32, f16 scale and minimum                GGUF Q5_1
   q8_k,    // 8 bit (0..31), group 32, nested scale and minimum             GGUF Q5_K
   q8_k16,  // 8 bit (0..63), group 16, nested signed scale, zero point 32   GGUF Q6_K
 };
-inline constexpr int kNumWeightFormats = 8;
+inline constexpr int kNumWeightFormats = 11;
 
 struct WeightFormatTraits {
   const char* name;
@@ -63,10 +91,12 @@ struct WeightFormatTraits {
   ScaleKind scale_kind;
   bool has_minimum;
   bool signed_multipliers;  // nested scales: int8 (Q6_K) instead of uint8
-  int zero_point;
+  int zero_point;           // 0 where groups have their own
   int min_quant;
   int max_quant;
   int k_alignment;  // K is padded to a multiple of this
+  bool has_zero_points = false;
+  Codebook codebook = Codebook::none;
 };
 
 constexpr WeightFormatTraits traits(WeightFormat format) {
@@ -80,6 +110,14 @@ constexpr WeightFormatTraits traits(WeightFormat format) {
       return {"q4_1", 4, 32, ScaleKind::f16, true, false, 0, 0, 15, 32};
     case q4_k:
       return {"q4_k", 4, 32, ScaleKind::nested, true, false, 0, 0, 15, 256};
+    case q4_z:
+      return {"q4_z", 4, 32, ScaleKind::f16, false, false, 0, 0, 15, 32, true};
+    case fp4:
+      return {"fp4", 4,  32, ScaleKind::f16, false,         false, kE2m1ZeroPoint,
+              0,     15, 32, false,          Codebook::e2m1};
+    case fp4_16:
+      return {"fp4_16", 4,  16, ScaleKind::f16, false,         false, kE2m1ZeroPoint,
+              0,        15, 32, false,          Codebook::e2m1};
     case q8_0:
       return {"q8_0", 8, 32, ScaleKind::f16, false, false, 0, -128, 127, 32};
     case q8_1:
@@ -93,8 +131,9 @@ constexpr WeightFormatTraits traits(WeightFormat format) {
 }
 
 inline constexpr WeightFormat kAllWeightFormats[kNumWeightFormats] = {
-    WeightFormat::bf16, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q4_k,
-    WeightFormat::q8_0, WeightFormat::q8_1, WeightFormat::q8_k, WeightFormat::q8_k16};
+    WeightFormat::bf16, WeightFormat::q4_0, WeightFormat::q4_1,   WeightFormat::q4_k,
+    WeightFormat::q4_z, WeightFormat::fp4,  WeightFormat::fp4_16, WeightFormat::q8_0,
+    WeightFormat::q8_1, WeightFormat::q8_k, WeightFormat::q8_k16};
 
 // Where a weight lies inside its panel: byte offsets of channel c (0..15) at position k.
 constexpr int64_t bf16_offset(int c, int64_t k) {
@@ -118,6 +157,7 @@ struct PanelLayout {
   int64_t minimums = 0;        // f16 minimums or nested multipliers
   int64_t super_minimums = 0;  // nested only; the minimum is multiplier * super-minimum, which
                                // is stored negated (GGUF subtracts), so that all formats add
+  int64_t zero_points = 0;     // uint8, where groups have their own
   int64_t size = 0;            // bytes of a panel, a multiple of 64
 };
 
@@ -142,6 +182,11 @@ class PackedWeight {
   size_t size_bytes() const { return data_.size(); }
   bool empty() const { return n_ == 0; }
 
+  // What the outputs are multiplied by: [N padded to whole panels], or empty for ones.
+  std::span<const float> output_scales() const { return output_scales_; }
+  // `scales`: [N], or empty.
+  void set_output_scales(std::span<const float> scales);
+
  private:
   WeightFormat format_ = WeightFormat::bf16;
   int64_t n_ = 0;
@@ -149,6 +194,7 @@ class PackedWeight {
   int64_t padded_k_ = 0;
   PanelLayout layout_;
   Buffer data_;
+  std::vector<float> output_scales_;
 };
 
 }  // namespace tw::kernels

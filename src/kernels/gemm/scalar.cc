@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kGroup = 32;
 
-// One group of a panel in the plain order: the stored quants [k][channel] less their zero point.
+// One group of a panel in the plain order: the quants' factors [k][channel] less their zero point.
 struct QuantGroup {
   int16_t quants[kGroup][kTileN];
   // Per half, since q8_k16 has a scale for each; other formats repeat theirs.
@@ -24,18 +24,21 @@ struct QuantGroup {
 void decode_group(const PackedWeight& weight, const std::byte* panel, int64_t k,
                   QuantGroup& group) {
   const WeightFormatTraits t = traits(weight.format());
+  const CodebookTable codebook = codebook_table(t.codebook);
   const auto* bytes = reinterpret_cast<const uint8_t*>(panel);
+  int zero_points[kTileN];
+  for (int c = 0; c < kTileN; ++c) zero_points[c] = zero_point(weight, panel, c, k);
   for (int i = 0; i < kGroup; ++i) {
     for (int c = 0; c < kTileN; ++c) {
-      int quant = 0;
+      int factor = 0;
       if (t.bits == 4) {
         const uint8_t byte = bytes[nibble_quant_offset(c, k + i)];
-        quant = i >= 16 ? byte >> 4 : byte & 15;
+        factor = codebook.factors[i >= 16 ? byte >> 4 : byte & 15];
       } else {
         const uint8_t byte = bytes[byte_quant_offset(c, k + i)];
-        quant = t.min_quant < 0 ? static_cast<int8_t>(byte) : byte;
+        factor = t.min_quant < 0 ? static_cast<int8_t>(byte) : byte;
       }
-      group.quants[i][c] = static_cast<int16_t>(quant - t.zero_point);
+      group.quants[i][c] = static_cast<int16_t>(factor - zero_points[c]);
     }
   }
   for (int c = 0; c < kTileN; ++c) {
@@ -51,9 +54,12 @@ void decode_group(const PackedWeight& weight, const std::byte* panel, int64_t k,
 void finish_row(const GemmArguments& arguments, int64_t m, int64_t panel, const float* acc) {
   const int64_t begin = panel * kTileN;
   const int64_t count = std::min<int64_t>(kTileN, arguments.weight->n() - begin);
+  const std::span<const float> output_scales = arguments.weight->output_scales();
   float* c = arguments.c.row(m) + begin;
   for (int64_t i = 0; i < count; ++i) {
-    const float value = arguments.bias != nullptr ? acc[i] + arguments.bias[begin + i] : acc[i];
+    float value = acc[i];
+    if (!output_scales.empty()) value *= output_scales[static_cast<size_t>(begin + i)];
+    if (arguments.bias != nullptr) value += arguments.bias[begin + i];
     c[i] = arguments.epilogue == Epilogue::accumulate ? c[i] + value : value;
   }
 }

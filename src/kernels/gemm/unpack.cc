@@ -51,6 +51,12 @@ GroupValues group_values(const PackedWeight& weight, const std::byte* panel, int
   return values;
 }
 
+int zero_point(const PackedWeight& weight, const std::byte* panel, int channel, int64_t k) {
+  const WeightFormatTraits t = traits(weight.format());
+  if (!t.has_zero_points) return t.zero_point;
+  return load<uint8_t>(panel, weight.layout().zero_points, k / t.group_size * kTileN + channel);
+}
+
 int stored_quant(const PackedWeight& weight, const std::byte* panel, int channel, int64_t k) {
   const WeightFormatTraits t = traits(weight.format());
   if (t.bits == 4) {
@@ -66,14 +72,19 @@ void unpack_row(const PackedWeight& weight, int64_t n, float* out) {
   const WeightFormatTraits t = traits(weight.format());
   const std::byte* panel = weight.panel(n / kTileN);
   const int channel = static_cast<int>(n % kTileN);
+  const CodebookTable codebook = codebook_table(t.codebook);
+  const auto scales = weight.output_scales();
+  const float output_scale = scales.empty() ? 1.0f : scales[static_cast<size_t>(n)];
   for (int64_t k = 0; k < weight.k(); ++k) {
     if (weight.format() == WeightFormat::bf16) {
-      out[k] = to_float(load<bf16_t>(panel, bf16_offset(channel, k), 0));
+      out[k] = to_float(load<bf16_t>(panel, bf16_offset(channel, k), 0)) * output_scale;
       continue;
     }
     const GroupValues group = group_values(weight, panel, channel, k);
-    const int quant = stored_quant(weight, panel, channel, k) - t.zero_point;
-    out[k] = std::fma(group.scale, static_cast<float>(quant), group.minimum);
+    const int quant = stored_quant(weight, panel, channel, k);
+    const int factor = t.codebook == Codebook::none ? quant : codebook.factors[quant];
+    const auto offset = static_cast<float>(factor - zero_point(weight, panel, channel, k));
+    out[k] = std::fma(group.scale, offset, group.minimum) * output_scale;
   }
 }
 
@@ -116,6 +127,9 @@ Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, 
       if (t.scale_kind == ScaleKind::f16) {
         store(panel, layout.scales, index, random_scale(unit));
         if (t.has_minimum) store(panel, layout.minimums, index, random_scale(-0.5f));
+        if (t.has_zero_points) {
+          store(panel, layout.zero_points, index, static_cast<uint8_t>(uniform(0, 16)));
+        }
       } else {
         const int low = t.signed_multipliers ? -128 : 0;
         const int high = t.signed_multipliers ? 127 : 63;
@@ -131,6 +145,11 @@ Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, 
       store(panel, layout.super_scales, index, random_scale(unit / 32.0f));
       if (t.has_minimum) store(panel, layout.super_minimums, index, random_scale(-0.5f / 32.0f));
     }
+  }
+  if (t.codebook != Codebook::none) {
+    std::vector<float> output_scales(static_cast<size_t>(n));
+    for (float& scale : output_scales) scale = static_cast<float>(uniform(500, 2000)) / 1000.0f;
+    weight->set_output_scales(output_scales);
   }
   return weight;
 }

@@ -1,5 +1,6 @@
 #include "nn/linear.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/check.h"
@@ -10,6 +11,33 @@ namespace {
 
 using kernels::GemmKernel;
 using kernels::PreparedActivations;
+
+// Rows of fp32 activations with their columns in another order.
+class OrderColumnsStep final : public Step {
+ public:
+  OrderColumnsStep(std::span<const int32_t> order, size_t input, RowKind rows, size_t output)
+      : order_(order), input_(input), rows_(rows), output_(output) {}
+
+  std::string_view name() const override { return "order_columns"; }
+
+  void run(const StepContext& context) const override {
+    const Range rows = context.member.share(num_rows(rows_, context.batch));
+    const size_t columns = order_.size();
+    const auto* from = reinterpret_cast<const float*>(context.arena + input_);
+    auto* to = reinterpret_cast<float*>(context.arena + output_);
+    for (auto m = static_cast<size_t>(rows.begin); m < static_cast<size_t>(rows.end); ++m) {
+      for (size_t i = 0; i < columns; ++i) {
+        to[m * columns + i] = from[m * columns + static_cast<size_t>(order_[i])];
+      }
+    }
+  }
+
+ private:
+  std::span<const int32_t> order_;
+  size_t input_;
+  RowKind rows_;
+  size_t output_;
+};
 
 // Rows of fp32 activations -> the form that a GEMM kernel reads.
 class PrepareStep final : public Step {
@@ -79,11 +107,12 @@ class GemmStep final : public Step {
 
 }  // namespace
 
-PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel& kernel) {
+PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel& kernel,
+                                                 std::span<const int32_t> order) {
   const int32_t version = recorder_.version(input);
   for (const Entry& entry : entries_) {
     if (entry.input.index == input.index && entry.format == kernel.activations &&
-        entry.version == version) {
+        entry.version == version && std::ranges::equal(entry.order, order)) {
       return {entry.scratch, entry.format};
     }
   }
@@ -91,12 +120,29 @@ PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel
   const ValueId scratch = scratch_for(kernel.activations, columns);
   // The area now holds this input: what it held before is gone.
   std::erase_if(entries_, [&](const Entry& entry) { return entry.scratch.index == scratch.index; });
-  entries_.push_back({input, kernel.activations, scratch, version});
-  recorder_.add(
-      std::make_unique<PrepareStep>(kernel, recorder_.offset(input), recorder_.rows(input), columns,
-                                    recorder_.offset(scratch)),
-      {{input, Split::rows}}, {{scratch, Split::rows}});
+  entries_.push_back({input, kernel.activations, scratch, version, order});
+  const RowKind rows = recorder_.rows(input);
+  ValueId source = input;
+  if (!order.empty()) {
+    source = ordered_rows_for(columns);
+    recorder_.add(std::make_unique<OrderColumnsStep>(order, recorder_.offset(input), rows,
+                                                     recorder_.offset(source)),
+                  {{input, Split::rows}}, {{source, Split::rows}});
+  }
+  recorder_.add(std::make_unique<PrepareStep>(kernel, recorder_.offset(source), rows, columns,
+                                              recorder_.offset(scratch)),
+                {{source, Split::rows}}, {{scratch, Split::rows}});
   return {scratch, kernel.activations};
+}
+
+ValueId PreparedInputs::ordered_rows_for(int64_t columns) {
+  for (const OrderedRows& rows : ordered_rows_) {
+    if (rows.columns == columns) return rows.scratch;
+  }
+  const ValueId scratch = recorder_.add_scratch(
+      static_cast<size_t>(recorder_.max_num_tokens() * columns) * sizeof(float));
+  ordered_rows_.push_back({columns, scratch});
+  return scratch;
 }
 
 ValueId PreparedInputs::scratch_for(kernels::ActivationFormat format, int64_t columns) {
@@ -128,8 +174,13 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
   for (size_t begin = 0; begin < matrices.size();) {
     size_t end = begin + 1;
     const kernels::WeightFormat format = matrices[begin]->format();
-    while (end < matrices.size() && matrices[end]->format() == format) ++end;
+    const std::span<const int32_t> order = matrices[begin]->input_order();
+    while (end < matrices.size() && matrices[end]->format() == format &&
+           std::ranges::equal(matrices[end]->input_order(), order)) {
+      ++end;
+    }
     Part part;
+    part.input_order.assign(order.begin(), order.end());
     part.column = linear.output_size_;
     part.kernel = &kernels::select_gemm(format, loader.precision, loader.features);
     auto weight = pack({matrices.data() + begin, end - begin}, loader.team);
@@ -165,7 +216,7 @@ size_t Linear::size_bytes() const {
 void Linear::record(PlanRecorder& recorder, PreparedInputs& prepared, ValueId input, ValueId output,
                     kernels::Epilogue epilogue) const {
   for (const Part& part : parts_) {
-    const auto source = prepared.prepare(input, *part.kernel);
+    const auto source = prepared.prepare(input, *part.kernel, part.input_order);
     GemmStep::Operands operands;
     operands.kernel = part.kernel;
     operands.weight = &part.weight;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ class Linear {
     const kernels::GemmKernel* kernel = nullptr;
     int64_t column = 0;       // where its outputs begin
     std::vector<float> bias;  // empty or [n]
+    // Empty, or [k]: the activation that each column of the weight meets.
+    std::vector<int32_t> input_order;
   };
   int64_t input_size_ = 0;
   int64_t output_size_ = 0;
@@ -61,7 +64,9 @@ class PreparedInputs {
     kernels::ActivationFormat format;
   };
   // Records the preparation of `input` for `kernel` unless its current contents were prepared.
-  Prepared prepare(ValueId input, const kernels::GemmKernel& kernel);
+  // `order`: empty, or where each prepared column comes from; must outlive the plan.
+  Prepared prepare(ValueId input, const kernels::GemmKernel& kernel,
+                   std::span<const int32_t> order = {});
 
  private:
   struct Entry {
@@ -69,6 +74,7 @@ class PreparedInputs {
     kernels::ActivationFormat format;
     ValueId scratch;
     int32_t version;
+    std::span<const int32_t> order;
   };
   struct Area {
     kernels::ActivationFormat format;
@@ -76,10 +82,17 @@ class PreparedInputs {
     ValueId scratch;
   };
   ValueId scratch_for(kernels::ActivationFormat format, int64_t columns);
+  ValueId ordered_rows_for(int64_t columns);
 
   PlanRecorder& recorder_;
   std::vector<Entry> entries_;
   std::vector<Area> areas_;
+  // Where rows are put in order before they are prepared: by number of columns.
+  struct OrderedRows {
+    int64_t columns;
+    ValueId scratch;
+  };
+  std::vector<OrderedRows> ordered_rows_;
 };
 
 }  // namespace tw

@@ -13,8 +13,8 @@
 
 namespace tw {
 
-// Packs the rows of several matrices of the same format and number of columns below each other,
-// as one weight. A scale that is infinite or no number is corrupt_data, naming the tensor.
+// Packs the rows of several matrices of the same format, number and order of columns below each
+// other, as one weight. A scale that is infinite or no number is corrupt_data, naming the tensor.
 Expected<kernels::PackedWeight> pack(std::span<const StoredMatrix* const> matrices,
                                      ThreadTeam& team);
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/dtype.h"
 #include "kernels/gemm/packed_weight.h"
 
 namespace tw {
@@ -15,7 +16,8 @@ struct ChannelWriter {
   std::byte* panel;
   int index;  // 0..15
   const kernels::PanelLayout& layout;
-  bool& all_finite;  // cleared by a scale or minimum that is infinite or NaN
+  bool& all_finite;     // cleared by a scale or minimum that is infinite or NaN
+  float* output_scale;  // 1 before; null unless the matrix has_output_scales()
 
   void set_bf16(int64_t k, uint16_t bits) const {
     std::memcpy(panel + kernels::bf16_offset(index, k), &bits, sizeof(bits));
@@ -29,6 +31,12 @@ struct ChannelWriter {
   }
   // Scales and minimums of group `group` along K, as little-endian f16.
   void set_scale(int64_t group, const std::byte* f16) const { set_f16(layout.scales, group, f16); }
+  void set_scale(int64_t group, f16_t scale) const {
+    set_f16(layout.scales, group, reinterpret_cast<const std::byte*>(&scale.bits));
+  }
+  void set_zero_point(int64_t group, int value) const {
+    panel[layout.zero_points + group * kernels::kTileN + index] = static_cast<std::byte>(value);
+  }
   void set_minimum(int64_t group, const std::byte* f16) const {
     set_f16(layout.minimums, group, f16);
   }

@@ -39,6 +39,12 @@ class StoredMatrix {
   // Everything it is read from, for progress and for giving memory back once it is packed.
   std::span<const StoredTensor* const> tensors() const { return tensors_; }
 
+  // Whether the channels have output scales (packed_weight.h).
+  virtual bool has_output_scales() const { return false; }
+  // Where the columns come from, [columns], if they are packed in another order than that of the
+  // activations: column i of the packed weight meets activation input_order()[i]. Empty otherwise.
+  virtual std::span<const int32_t> input_order() const { return {}; }
+
   // Writes one output channel, counted in Hugging Face's order whatever the file's. The panel is
   // zero before. Called by several threads at once, for different rows.
   virtual void pack_row(int64_t row, const ChannelWriter& channel) const = 0;

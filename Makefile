@@ -34,7 +34,7 @@ test: lint build ## everything: lint, unit, golden, property, command and contra
 	@$(MAKE) --no-print-directory test-unit test-contract fuzz
 
 test-unit: ## the GoogleTest programs of a finished build
-	@$(PYTHON) tools/make_test_model.py --out .cache/test-models
+	@$(PYTHON) tools/proxy/make_proxy.py --tests --out .cache/test-models
 	@ctest --test-dir $(BUILD) --output-on-failure -j 1
 
 test-contract: ## the official OpenAI clients against a running server

@@ -81,6 +81,9 @@ class Decoder final : public Model {
     record_rms_norm(plan, kernels, last, norm_, epsilon, last_normed);
     const Linear& head = lm_head_ ? *lm_head_ : embed_tokens_;
     head.record(plan, recorder.prepared(), last_normed, logits_);
+    if (options_.logit_soft_cap > 0) {
+      record_soft_cap(plan, kernels, options_.logit_soft_cap, logits_);
+    }
     return plan.finish();
   }
 
@@ -101,20 +104,41 @@ class Decoder final : public Model {
   std::vector<StepTiming> timings_;
 };
 
+namespace {
+
+// The text models inside of multimodal ones have their tensors behind one more name, which changed
+// with transformers' versions.
+constexpr const char* kPrefixes[] = {"model.", "language_model.model.", "model.language_model."};
+
+std::string text_prefix(const Checkpoint& checkpoint) {
+  for (const char* prefix : kPrefixes) {
+    if (checkpoint.find(std::string(prefix) + "embed_tokens.weight") != nullptr) return prefix;
+  }
+  return kPrefixes[0];
+}
+
+std::string lm_head_name(const Checkpoint& checkpoint) {
+  constexpr const char* kNested = "language_model.lm_head";
+  return checkpoint.find(std::string(kNested) + ".weight") != nullptr ? kNested : "lm_head";
+}
+
+}  // namespace
+
 DecoderLoader::DecoderLoader(const WeightLoader& loader, const ModelConfig& config,
                              DecoderOptions options)
     : loader_(loader),
       load_(loader, ""),
-      options_(std::move(options)),
+      options_(options),
+      prefix_(text_prefix(loader.checkpoint)),
       decoder_(std::make_unique<Decoder>(config, options_, loader)) {
-  load_.linear({options_.prefix + "embed_tokens"}, config.hidden_size, {config.vocab_size}, false,
+  load_.linear({prefix_ + "embed_tokens"}, config.hidden_size, {config.vocab_size}, false,
                decoder_->embed_tokens_);
 }
 
 DecoderLoader::~DecoderLoader() = default;
 
 std::string DecoderLoader::layer_prefix(int64_t index) const {
-  return fmt::format("{}layers.{}.", options_.prefix, index);
+  return fmt::format("{}layers.{}.", prefix_, index);
 }
 
 void DecoderLoader::attention(int64_t index, const BlockNorms& norms, const AttentionConfig& config,
@@ -150,10 +174,10 @@ void DecoderLoader::add(int64_t index, const BlockNorms& norms,
 
 Expected<std::unique_ptr<Model>> DecoderLoader::finish() {
   const ModelConfig& config = decoder_->config_;
-  load_.norm_weight(options_.prefix + "norm", config.hidden_size, options_.norm_weight_offset,
+  load_.norm_weight(prefix_ + "norm", config.hidden_size, options_.norm_weight_offset,
                     decoder_->norm_);
   if (!config.tie_word_embeddings) {
-    load_.linear({options_.lm_head}, config.hidden_size, {config.vocab_size}, false,
+    load_.linear({lm_head_name(loader_.checkpoint)}, config.hidden_size, {config.vocab_size}, false,
                  decoder_->lm_head_.emplace());
   }
   if (Status status = load_.status(); !status) return forward_error(status);

@@ -3,7 +3,7 @@
 //
 //   hidden = embedding_scale * embed_tokens[token]
 //   for each block:  hidden += norm_after(block(norm_before(hidden)))
-//   logits = lm_head(norm(hidden))
+//   logits = soft_cap(lm_head(norm(hidden)))
 //
 // Each norm around a block may be absent: before it alone is pre-norm (Llama), after it alone is
 // OLMo 2's order, both is Gemma's and GLM's. A family's file says which blocks there are and how
@@ -27,9 +27,8 @@ namespace tw {
 
 // In which families differ around the layers.
 struct DecoderOptions {
-  std::string prefix = "model.";  // of all tensors but lm_head's
-  std::string lm_head = "lm_head";
   float embedding_scale = 1.0f;
+  float logit_soft_cap = 0.0f;      // 0: none
   float norm_weight_offset = 0.0f;  // added to the weights of all norms: 1 for Gemma
 };
 
@@ -54,7 +53,7 @@ class DecoderLoader {
   // Any other block, loaded by the family.
   void add(int64_t index, const BlockNorms& norms, Expected<std::unique_ptr<Block>> block);
 
-  // "model.layers.<index>."
+  // "model.layers.<index>.", or what the checkpoint has before "layers".
   std::string layer_prefix(int64_t index) const;
 
   Expected<std::unique_ptr<Model>> finish();
@@ -63,6 +62,7 @@ class DecoderLoader {
   const WeightLoader& loader_;
   LoadSequence load_;
   DecoderOptions options_;
+  std::string prefix_;  // of all tensors but lm_head's
   std::unique_ptr<class Decoder> decoder_;
 };
 

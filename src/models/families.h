@@ -1,8 +1,10 @@
 // The model families, a file each. A family builds its decoder (models/decoder.h) from the common
-// fields of config.json and reads those of its own from loader.checkpoint.config().
+// fields of config.json and reads those of its own from config.fields().
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "core/status.h"
 #include "models/model.h"
@@ -11,6 +13,20 @@
 
 namespace tw {
 
-Expected<std::unique_ptr<Model>> load_llama(const WeightLoader& loader, const ModelConfig& config);
+struct Family {
+  std::string_view architecture;  // as in config.json
+  Expected<std::unique_ptr<Model>> (*load)(const WeightLoader& loader, const ModelConfig& config);
+  // What config.json may leave out, as JSON: the defaults of Transformers' configuration class
+  // where they are not ModelConfig's.
+  std::string_view defaults = "{}";
+};
+
+std::span<const Family> gemma_families();
+std::span<const Family> glm_families();
+std::span<const Family> llama_families();
+std::span<const Family> olmo_families();
+std::span<const Family> phi_families();
+std::span<const Family> qwen_families();
+std::span<const Family> smollm3_families();
 
 }  // namespace tw

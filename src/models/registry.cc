@@ -2,21 +2,37 @@
 
 #include <fmt/ranges.h>
 
+#include "core/check.h"
 #include "models/families.h"
 #include "weights/model_config.h"
 
 namespace tw {
 namespace {
 
-struct Family {
-  const char* architecture;
-  Expected<std::unique_ptr<Model>> (*load)(const WeightLoader& loader, const ModelConfig& config);
-};
+std::vector<Family> all_families() {
+  std::vector<Family> all;
+  for (const auto families : {gemma_families(), glm_families(), llama_families(), olmo_families(),
+                              phi_families(), qwen_families(), smollm3_families()}) {
+    all.insert(all.end(), families.begin(), families.end());
+  }
+  return all;
+}
 
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", load_llama},
-    {"MistralForCausalLM", load_llama},
-};
+// The family's defaults under what config.json says. The language model of a multimodal checkpoint
+// has its fields in text_config.
+Json complete_config(const Json& json, const Family& family) {
+  auto config = parse_json(family.defaults, "defaults");
+  TW_CHECK(config);
+  if (const auto text = json.find("text_config"); text != json.end() && text->is_object()) {
+    config->update(*text);
+    for (const char* field : {"architectures", "eos_token_id", "quantization_config"}) {
+      if (json.contains(field)) (*config)[field] = json[field];
+    }
+  } else if (json.is_object()) {
+    config->update(json);
+  }
+  return std::move(*config);
+}
 
 }  // namespace
 
@@ -24,10 +40,10 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
   const std::string source = loader.checkpoint.path().string();
   const Json& json = loader.checkpoint.config();
   const std::vector<std::string> architectures = ModelConfig::architectures_of(json);
-  for (const Family& family : kFamilies) {
+  for (const Family& family : all_families()) {
     for (const std::string& name : architectures) {
       if (name != family.architecture) continue;
-      auto config = ModelConfig::parse(json, source);
+      auto config = ModelConfig::parse(complete_config(json, family), source);
       if (!config) return forward_error(config);
       auto scheme = make_scheme(json, source);
       if (!scheme) return forward_error(scheme);
@@ -42,7 +58,7 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
 
 std::vector<std::string> known_architectures() {
   std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.architecture);
+  for (const Family& family : all_families()) names.emplace_back(family.architecture);
   return names;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/check.h"
 #include "nn/forward_recorder.h"
 #include "nn/load_sequence.h"
 
@@ -14,11 +15,22 @@ class AttentionBlock final : public Block {
                                                const std::string& prefix,
                                                const AttentionConfig& config) {
     auto block = std::unique_ptr<AttentionBlock>(new AttentionBlock(config));
+    if (Status valid = block->shape(block->layout(kernels::kTokenBlock, 1)).validate(); !valid) {
+      return error(valid.error().code, "{}: {}", loader.checkpoint.path().string(),
+                   valid.error().message);
+    }
     const int64_t q_size = block->q_size(), kv_size = block->kv_size();
     std::vector<int64_t> qkv_sizes = {q_size, kv_size, kv_size};
     if (config.qkv_names.size() == 1) qkv_sizes = {q_size + 2 * kv_size};
+    std::vector<RowOrder> orders;
+    if (config.interleaved_rope && config.rope) {
+      TW_CHECK(config.qkv_names.size() == 3 && config.qk_norm == QkNormKind::none);
+      const int64_t rotary_dim = config.rope->rotary_dim();
+      orders = {{config.num_heads, rotary_dim}, {config.num_kv_heads, rotary_dim}, {}};
+    }
     LoadSequence load(loader, prefix + ".");
-    load.linear(config.qkv_names, config.hidden_size, qkv_sizes, config.qkv_bias, block->qkv_proj_);
+    load.linear(config.qkv_names, config.hidden_size, qkv_sizes, config.qkv_bias, block->qkv_proj_,
+                orders);
     load.linear({config.output_name}, q_size, {config.hidden_size}, config.output_bias,
                 block->o_proj_);
     if (config.qk_norm != QkNormKind::none) {
@@ -45,7 +57,7 @@ class AttentionBlock final : public Block {
     if (!cache) return forward_error(cache);
     cache_ = std::move(*cache);
 
-    AttentionLayer layer{shape(), cache_, nullptr, qk_norm_};
+    AttentionLayer layer{shape(cache_.layout()), cache_, nullptr, qk_norm_};
     if (config_.rope) {
       auto table = recorder.rope_table(*config_.rope);
       if (!table) return forward_error(table);
@@ -69,10 +81,10 @@ class AttentionBlock final : public Block {
     return {config_.num_kv_heads, config_.head_dim, page_size, num_pages};
   }
 
-  kernels::AttentionShape shape() const {
+  kernels::AttentionShape shape(const kernels::KvLayout& layout) const {
     kernels::AttentionShape shape;
     shape.num_heads = config_.num_heads;
-    shape.layout = cache_.layout();
+    shape.layout = layout;
     shape.scale =
         config_.scale > 0 ? config_.scale : 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
     shape.sliding_window = config_.sliding_window;
@@ -95,7 +107,7 @@ AttentionConfig AttentionConfig::from(const ModelConfig& config) {
   attention.num_heads = config.num_attention_heads;
   attention.num_kv_heads = config.num_key_value_heads;
   attention.head_dim = config.head_dim;
-  attention.rope = rope_parameters(config);
+  attention.rope = rope_parameters(config, config.rope);
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
   attention.norm_eps = config.rms_norm_eps;

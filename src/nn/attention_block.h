@@ -27,9 +27,10 @@ struct AttentionConfig {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   std::optional<kernels::RopeParameters> rope;  // none: no positions in this layer
-  float scale = 0.0f;                           // of the scores; 0: 1 / sqrt(head_dim)
-  float soft_cap = 0.0f;                        // of the scores; 0: none
-  int32_t sliding_window = 0;                   // positions a token sees, itself included; 0: all
+  bool interleaved_rope = false;  // the checkpoint rotates neighbours (2i, 2i + 1), not halves
+  float scale = 0.0f;             // of the scores; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;          // of the scores; 0: none
+  int32_t sliding_window = 0;     // positions a token sees, itself included; 0: all
   bool qkv_bias = false;
   bool output_bias = false;
   QkNormKind qk_norm = QkNormKind::none;

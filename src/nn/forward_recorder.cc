@@ -22,7 +22,8 @@ ValueId ForwardRecorder::shared_value(std::string_view role, int64_t columns) {
 }
 
 Expected<std::shared_ptr<const kernels::RopeTable>> ForwardRecorder::rope_table(
-    const kernels::RopeParameters& parameters) {
+    kernels::RopeParameters parameters) {
+  parameters.sequence_length = limits_.max_context;
   for (const SharedTable& shared : tables_) {
     if (shared.parameters == parameters) return shared.table;
   }

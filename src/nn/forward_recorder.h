@@ -43,7 +43,7 @@ class ForwardRecorder {
 
   // The rotation's table for all positions that can occur, made once for equal parameters.
   Expected<std::shared_ptr<const kernels::RopeTable>> rope_table(
-      const kernels::RopeParameters& parameters);
+      kernels::RopeParameters parameters);
 
  private:
   struct SharedValue {

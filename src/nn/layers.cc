@@ -114,6 +114,26 @@ class GatedActivationStep final : public Step {
   int64_t columns_;
 };
 
+class SoftCapStep final : public Step {
+ public:
+  SoftCapStep(const kernels::ActivationKernels& kernels, float cap, size_t logits, int64_t columns)
+      : kernels_(kernels), cap_(cap), logits_(logits), columns_(columns) {}
+
+  std::string_view name() const override { return "soft_cap"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t rows = context.batch.num_logits();
+    kernels_.soft_cap({cap_, rows_at<float>(context, logits_, rows, columns_)},
+                      context.member.share(columns_));
+  }
+
+ private:
+  const kernels::ActivationKernels& kernels_;
+  float cap_;
+  size_t logits_;
+  int64_t columns_;
+};
+
 class GatherStep final : public Step {
  public:
   GatherStep(size_t input, size_t output, int64_t columns)
@@ -179,6 +199,13 @@ void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels
                                                      recorder.offset(gate_up),
                                                      recorder.offset(output), columns),
                {{gate_up, Split::rows}}, {{output, Split::rows}});
+}
+
+void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float cap,
+                     ValueId logits) {
+  recorder.add(std::make_unique<SoftCapStep>(kernels.activation, cap, recorder.offset(logits),
+                                             recorder.columns(logits)),
+               {}, {{logits, Split::other}});
 }
 
 void record_gather_logit_rows(PlanRecorder& recorder, ValueId input, ValueId output) {

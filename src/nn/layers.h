@@ -36,6 +36,10 @@ void record_add_normed(PlanRecorder& recorder, const LayerKernels& kernels, Valu
 void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels,
                              kernels::Activation activation, ValueId gate_up, ValueId output);
 
+// logits = cap * tanh(logits / cap), in place.
+void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float cap,
+                     ValueId logits);
+
 // output[i] = input[batch.logit_tokens[i]]: from rows per token to rows per wanted logits.
 void record_gather_logit_rows(PlanRecorder& recorder, ValueId input, ValueId output);
 

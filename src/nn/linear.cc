@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "weights/packing.h"
+#include "weights/reordered_matrix.h"
 
 namespace tw {
 namespace {
@@ -157,14 +158,18 @@ ValueId PreparedInputs::scratch_for(kernels::ActivationFormat format, int64_t co
 
 Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
                               int64_t input_size, const std::vector<int64_t>& output_sizes,
-                              bool biases) {
+                              bool biases, const std::vector<RowOrder>& row_orders) {
   TW_CHECK(prefixes.size() == output_sizes.size() && loader.scheme != nullptr);
+  TW_CHECK(row_orders.empty() || row_orders.size() == prefixes.size());
   const Checkpoint& checkpoint = loader.checkpoint;
   std::vector<std::unique_ptr<StoredMatrix>> owned;
   std::vector<const StoredMatrix*> matrices;
   for (size_t i = 0; i < prefixes.size(); ++i) {
     auto matrix = loader.scheme->open(checkpoint, prefixes[i], output_sizes[i], input_size);
     if (!matrix) return forward_error(matrix);
+    if (!row_orders.empty()) {
+      *matrix = std::make_unique<ReorderedMatrix>(std::move(*matrix), row_orders[i]);
+    }
     matrices.push_back(matrix->get());
     owned.push_back(std::move(*matrix));
   }
@@ -191,7 +196,8 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
     part.weight = std::move(*weight);
     for (size_t i = begin; i < end; ++i) {
       if (biases) {
-        auto bias = loader.load_vector(prefixes[i] + ".bias", output_sizes[i]);
+        auto bias = loader.load_vector(prefixes[i] + ".bias", output_sizes[i],
+                                       row_orders.empty() ? RowOrder{} : row_orders[i]);
         if (!bias) return forward_error(bias);
         part.bias.insert(part.bias.end(), bias->begin(), bias->end());
       }

@@ -23,10 +23,11 @@ class Linear {
 
   // Loads the weight of each prefix, in order, from the tensors that the checkpoint's quantization
   // scheme has for it ("<prefix>.weight", scales), and "<prefix>.bias" where `biases` is set.
-  // `output_sizes` are the rows that each must have, `input_size` the columns of all.
+  // `output_sizes` are the rows that each must have, `input_size` the columns of all. `row_orders`,
+  // if not empty, say where each row lies among the rows of its prefix.
   static Expected<Linear> load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
                                int64_t input_size, const std::vector<int64_t>& output_sizes,
-                               bool biases = false);
+                               bool biases = false, const std::vector<RowOrder>& row_orders = {});
 
   int64_t input_size() const { return input_size_; }
   int64_t output_size() const { return output_size_; }

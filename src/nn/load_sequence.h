@@ -22,7 +22,8 @@ class LoadSequence {
   void norm_weight(const std::string& name, int64_t size, float offset, std::vector<float>& out);
   // See Linear::load.
   void linear(const std::vector<std::string>& names, int64_t input_size,
-              const std::vector<int64_t>& output_sizes, bool biases, Linear& out);
+              const std::vector<int64_t>& output_sizes, bool biases, Linear& out,
+              const std::vector<RowOrder>& row_orders = {});
 
   // Keeps a problem found elsewhere, if it is the first.
   void fail(Error problem);

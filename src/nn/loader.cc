@@ -4,7 +4,8 @@
 
 namespace tw {
 
-Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, int64_t size) const {
+Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, int64_t size,
+                                                       const RowOrder& row_order) const {
   auto tensor = checkpoint.require(name);
   if (!tensor) return forward_error(tensor);
   const StoredTensor& stored = **tensor;
@@ -16,8 +17,8 @@ Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, in
   dequantize(stored.type, stored.data.data(), size, in_file.data());
   std::vector<float> values(in_file.size());
   for (int64_t i = 0; i < size; ++i) {
-    values[static_cast<size_t>(i)] =
-        in_file[static_cast<size_t>(stored.row_order.stored_row(i, size))];
+    values[static_cast<size_t>(i)] = in_file[static_cast<size_t>(
+        stored.row_order.stored_row(row_order.stored_row(i, size), size))];
   }
   if (on_progress) on_progress(static_cast<int64_t>(stored.data.size()));
   return values;

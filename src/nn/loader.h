@@ -23,7 +23,9 @@ struct WeightLoader {
   const Scheme* scheme = nullptr;  // how linear layers are stored; load_model sets it
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
-  Expected<std::vector<float>> load_vector(std::string_view name, int64_t size) const;
+  // Element i is element row_order.stored_row(i) of the tensor.
+  Expected<std::vector<float>> load_vector(std::string_view name, int64_t size,
+                                           const RowOrder& row_order = {}) const;
 };
 
 }  // namespace tw

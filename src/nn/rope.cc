@@ -11,6 +11,7 @@ kernels::RopeType rope_type(const std::string& name) {
   if (name == "dynamic") return kernels::RopeType::dynamic_ntk;
   if (name == "yarn") return kernels::RopeType::yarn;
   if (name == "llama3") return kernels::RopeType::llama3;
+  if (name == "longrope") return kernels::RopeType::longrope;
   TW_CHECK(!"ModelConfig::parse lets no other rope type through");
   return kernels::RopeType::standard;
 }
@@ -21,8 +22,7 @@ std::optional<float> narrow(const std::optional<double>& value) {
 
 }  // namespace
 
-kernels::RopeParameters rope_parameters(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
+kernels::RopeParameters rope_parameters(const ModelConfig& config, const RopeConfig& rope) {
   kernels::RopeParameters parameters;
   parameters.type = rope_type(rope.rope_type);
   parameters.theta = static_cast<float>(rope.rope_theta);
@@ -39,6 +39,8 @@ kernels::RopeParameters rope_parameters(const ModelConfig& config) {
   parameters.mscale = narrow(rope.mscale);
   parameters.mscale_all_dim = narrow(rope.mscale_all_dim);
   parameters.truncate = rope.truncate;
+  parameters.short_factor.assign(rope.short_factor.begin(), rope.short_factor.end());
+  parameters.long_factor.assign(rope.long_factor.begin(), rope.long_factor.end());
   return parameters;
 }
 

@@ -6,6 +6,7 @@
 
 namespace tw {
 
-kernels::RopeParameters rope_parameters(const ModelConfig& config);
+// `rope` is config.rope or the rotation of a kind of layers.
+kernels::RopeParameters rope_parameters(const ModelConfig& config, const RopeConfig& rope);
 
 }  // namespace tw

@@ -23,16 +23,19 @@ namespace tw {
 
 // The order of a matrix's rows (or a bias's elements) in the file. GGUF stores the query and key
 // projections of the Llama family with the two halves of each head interleaved, for a rotation of
-// neighbouring pairs; Hugging Face, and this engine, rotate halves.
+// neighbouring pairs, and so do GLM's checkpoints; this engine rotates halves.
 struct RowOrder {
-  int64_t interleaved_heads = 0;  // 0: as Hugging Face has them
+  int64_t interleaved_heads = 0;  // 0: rows lie in their own order
+  int64_t rotary_dim = 0;         // rows of each head that are interleaved; 0: all
 
-  // Where row `row` (of `num_rows`, in Hugging Face's order) lies in the file.
+  // Where row `row` (of `num_rows`, in the order of halves) lies in the file.
   int64_t stored_row(int64_t row, int64_t num_rows) const {
     if (interleaved_heads == 0) return row;
     const int64_t head_dim = num_rows / interleaved_heads;
+    const int64_t half = (rotary_dim == 0 ? head_dim : rotary_dim) / 2;
     const int64_t within = row % head_dim;
-    return row - within + 2 * (within % (head_dim / 2)) + within / (head_dim / 2);
+    if (within >= 2 * half) return row;
+    return row - within + 2 * (within % half) + within / half;
   }
 };
 

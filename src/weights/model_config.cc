@@ -1,57 +1,48 @@
 #include "weights/model_config.h"
 
-#include <algorithm>
+#include <fmt/ranges.h>
 
-#include "weights/config_fields.h"
+#include <algorithm>
+#include <iterator>
 
 namespace tw {
 namespace {
 
 constexpr int64_t kLarge = int64_t{1} << 31;
 
-Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
-  ConfigFields top(config, source);
-  const Json* nested = top.find("rope_parameters");
-  if (nested == nullptr) nested = top.find("rope_scaling");
-  static const Json kNone = Json::object();
-  if (nested != nullptr && !nested->is_object()) {
-    top.fail("rope_scaling", nested, "an object or null");
-    return tl::unexpected(top.status().error());
-  }
-  const Json& parameters = nested == nullptr ? kNone : *nested;
-  for (const auto& [key, value] : parameters.items()) {
-    if (!value.is_object()) continue;
-    return error(ErrorCode::unsupported,
-                 "{}: rope parameters of their own for {}; only one rotation for all layers is "
-                 "supported",
-                 source, key);
-  }
-  ConfigFields fields(parameters, source + ": rope parameters");
+constexpr const char* kRopeTypes[] = {"default", "linear", "dynamic", "yarn", "llama3", "longrope"};
 
+// `parameters`: the object of one rotation; `top`: the whole configuration, for what older ones
+// have outside of it.
+Expected<RopeConfig> parse_rope(const Json& parameters, ConfigFields& top) {
+  ConfigFields fields(parameters, top.source() + ": rope parameters");
   RopeConfig rope;
   rope.rope_theta =
       fields.number("rope_theta", 1, 1e12, top.number("rope_theta", 1, 1e12, 10000.0));
   rope.partial_rotary_factor =
       fields.number("partial_rotary_factor", 0, 1, top.number("partial_rotary_factor", 0, 1, 1.0));
   rope.rope_type = fields.string("rope_type", fields.string("type", "default"));
-  // An older spelling.
-  if (rope.rope_type == "su") rope.rope_type = "longrope";
-  bool known = false;
-  for (const char* type : {"default", "linear", "dynamic", "yarn", "llama3"}) {
-    known = known || rope.rope_type == type;
+  if (rope.rope_type == "su") rope.rope_type = "longrope";  // an older spelling
+  if (std::find(std::begin(kRopeTypes), std::end(kRopeTypes), rope.rope_type) ==
+      std::end(kRopeTypes)) {
+    return error(ErrorCode::unsupported, "{}: rope type {} is not supported; known are {}",
+                 top.source(), rope.rope_type, fmt::join(kRopeTypes, ", "));
   }
-  if (!known) {
-    return error(ErrorCode::unsupported,
-                 "{}: rope type {} is not supported; known are default, linear, dynamic, yarn and "
-                 "llama3",
-                 source, rope.rope_type);
+  for (ConfigFields* place : {&fields, &top}) {
+    if (place->has("original_max_position_embeddings")) {
+      rope.original_max_position_embeddings =
+          place->integer("original_max_position_embeddings", 1, kLarge);
+    }
   }
-  rope.factor = fields.number("factor", 1e-3, 1e6,
-                              rope.rope_type == "default" ? std::optional(1.0) : std::nullopt);
-  if (fields.find("original_max_position_embeddings") != nullptr) {
-    rope.original_max_position_embeddings =
-        fields.integer("original_max_position_embeddings", 1, kLarge);
+  const bool is_longrope = rope.rope_type == "longrope";
+  std::optional<double> default_factor;
+  if (rope.rope_type == "default") default_factor = 1.0;
+  if (is_longrope && rope.original_max_position_embeddings) {
+    const int64_t longest = top.integer("max_position_embeddings", 1, kLarge, kLarge);
+    default_factor =
+        static_cast<double>(longest) / static_cast<double>(*rope.original_max_position_embeddings);
   }
+  rope.factor = fields.number("factor", 1e-3, 1e6, default_factor);
   rope.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6, 1.0);
   rope.high_freq_factor = fields.number("high_freq_factor", 1e-3, 1e6, 4.0);
   rope.beta_fast = fields.number("beta_fast", 1e-3, 1e6, 32.0);
@@ -60,9 +51,45 @@ Expected<RopeConfig> parse_rope(const Json& config, const std::string& source) {
   rope.mscale = fields.optional_number("mscale", 0, 1e6);
   rope.mscale_all_dim = fields.optional_number("mscale_all_dim", 0, 1e6);
   rope.truncate = fields.boolean("truncate", true);
+  if (is_longrope) {
+    rope.short_factor = fields.numbers("short_factor", 1e-6, 1e6);
+    rope.long_factor = fields.numbers("long_factor", 1e-6, 1e6);
+  }
   if (!top.status()) return tl::unexpected(top.status().error());
   if (!fields.status()) return tl::unexpected(fields.status().error());
   return rope;
+}
+
+// rope_parameters (or rope_scaling): one rotation, or one per type of layer.
+Status parse_ropes(const Json& json, const std::string& source, ModelConfig& config) {
+  ConfigFields top(json, source);
+  const Json* nested = top.find("rope_parameters");
+  if (nested == nullptr) nested = top.find("rope_scaling");
+  static const Json kNone = Json::object();
+  if (nested != nullptr && !nested->is_object()) {
+    top.fail("rope_scaling", nested, "an object or null");
+    return top.status();
+  }
+  const Json& parameters = nested == nullptr ? kNone : *nested;
+  const Json* of_full_layers = &parameters;
+  for (const auto& [key, value] : parameters.items()) {
+    if (!value.is_object()) continue;
+    if (key == "full_attention") {
+      of_full_layers = &value;
+    } else if (key == "sliding_attention") {
+      auto rope = parse_rope(value, top);
+      if (!rope) return forward_error(rope);
+      config.sliding_rope = std::move(*rope);
+    } else {
+      return error(ErrorCode::unsupported,
+                   "{}: rope parameters for {}; known are full_attention and sliding_attention",
+                   source, key);
+    }
+  }
+  auto rope = parse_rope(*of_full_layers, top);
+  if (!rope) return forward_error(rope);
+  config.rope = std::move(*rope);
+  return {};
 }
 
 std::vector<int32_t> token_ids(ConfigFields& fields, const char* field) {
@@ -77,26 +104,6 @@ std::vector<int32_t> token_ids(ConfigFields& fields, const char* field) {
     ids.push_back(id.get<int32_t>());
   }
   return ids;
-}
-
-// transformers 5 lists what each layer attends to. All layers alike is what is supported; layers
-// that all see everything switch the window off.
-Status check_layer_types(const ConfigFields& fields, const std::string& source,
-                         int32_t& sliding_window) {
-  const Json* types = fields.find("layer_types");
-  if (types == nullptr) return {};
-  const bool alike =
-      types->is_array() && !types->empty() &&
-      std::all_of(types->begin(), types->end(), [&](const Json& t) { return t == types->front(); });
-  if (alike && types->front() == "sliding_attention" && sliding_window > 0) return {};
-  if (alike && types->front() == "full_attention") {
-    sliding_window = 0;
-    return {};
-  }
-  return error(ErrorCode::unsupported,
-               "{}: field layer_types is {}; expected full_attention for all layers, or "
-               "sliding_attention for all with a sliding_window",
-               source, dump_json(*types).substr(0, 80));
 }
 
 }  // namespace
@@ -114,6 +121,8 @@ std::vector<std::string> ModelConfig::architectures_of(const Json& config) {
 Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& source) {
   ConfigFields fields(json, source);
   ModelConfig config;
+  config.json = json;
+  config.source = source;
   config.architectures = architectures_of(json);
   config.model_type = fields.string("model_type", "");
   config.hidden_size = fields.integer("hidden_size", 1, 1 << 20);
@@ -131,8 +140,11 @@ Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& so
   config.mlp_bias = fields.boolean("mlp_bias", false);
   config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   config.sliding_window = static_cast<int32_t>(fields.integer("sliding_window", 0, 1 << 28, 0));
-  if (Status status = check_layer_types(fields, source, config.sliding_window); !status) {
-    return forward_error(status);
+  config.layer_types = fields.strings("layer_types");
+  if (!config.layer_types.empty() &&
+      static_cast<int64_t>(config.layer_types.size()) != config.num_hidden_layers) {
+    fields.fail("layer_types", fields.find("layer_types"),
+                fmt::format("a list of num_hidden_layers = {}", config.num_hidden_layers));
   }
   config.eos_token_ids = token_ids(fields, "eos_token_id");
   if (fields.find("head_dim") != nullptr) {
@@ -151,9 +163,7 @@ Expected<ModelConfig> ModelConfig::parse(const Json& json, const std::string& so
                  "{}: num_attention_heads {} is no multiple of num_key_value_heads {}", source,
                  config.num_attention_heads, config.num_key_value_heads);
   }
-  auto rope = parse_rope(json, source);
-  if (!rope) return forward_error(rope);
-  config.rope = std::move(*rope);
+  if (Status status = parse_ropes(json, source, config); !status) return forward_error(status);
   return config;
 }
 

@@ -9,12 +9,13 @@
 
 #include "core/json.h"
 #include "core/status.h"
+#include "weights/config_fields.h"
 
 namespace tw {
 
 // rope_scaling and rope_theta, or (transformers 5) rope_parameters.
 struct RopeConfig {
-  std::string rope_type = "default";  // default, linear, dynamic, yarn, llama3
+  std::string rope_type = "default";  // default, linear, dynamic, yarn, llama3, longrope
   double rope_theta = 10000.0;
   double partial_rotary_factor = 1.0;
   double factor = 1.0;
@@ -27,9 +28,13 @@ struct RopeConfig {
   std::optional<double> mscale;
   std::optional<double> mscale_all_dim;
   bool truncate = true;
+  std::vector<double> short_factor, long_factor;  // longrope
 };
 
+// The fields that decoders share. A family reads what is its own from fields().
 struct ModelConfig {
+  Json json;           // all fields
+  std::string source;  // stands before messages
   std::vector<std::string> architectures;
   std::string model_type;
   int64_t hidden_size = 0;
@@ -45,13 +50,18 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
-  int32_t sliding_window = 0;  // positions a token sees; 0: all
-  RopeConfig rope;
+  int32_t sliding_window = 0;            // positions a token sees; 0: all
+  std::vector<std::string> layer_types;  // what each layer attends to; empty if not given
+  RopeConfig rope;                       // of all layers, or of those with full attention
+  // Of layers with a window, where rope_parameters has some of their own.
+  std::optional<RopeConfig> sliding_rope;
   std::vector<int32_t> eos_token_ids;
 
   // Fails with corrupt_data (or unsupported) naming the source, the field, the value found and
   // what is valid.
   static Expected<ModelConfig> parse(const Json& config, const std::string& source);
+
+  ConfigFields fields() const { return {json, source}; }
 
   // The field "architectures" alone, for choosing a family before the rest is looked at.
   static std::vector<std::string> architectures_of(const Json& config);

@@ -131,5 +131,24 @@ TEST_P(ActivationTest, AgreesWithScalarBitForBit) {
   }
 }
 
+TEST_P(ActivationTest, SoftCapBoundsAndKeepsTheRest) {
+  constexpr int64_t kColumns = 53, kStride = 60;
+  for (const float cap : {0.5f, 30.0f}) {
+    std::vector<float> x = random_floats(2 * kStride, 21);
+    for (float& value : x) value *= 40.0f;
+    x[3] = 1e30f;
+    const std::vector<float> before = x;
+    kernels().soft_cap({cap, {x.data(), 2, kColumns, kStride}}, {2, 51});
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto column = static_cast<int64_t>(i) % kStride;
+      if (column < 2 || column >= 51) {
+        ASSERT_EQ(x[i], before[i]);
+        continue;
+      }
+      ASSERT_NEAR(x[i], cap * std::tanh(double{before[i]} / cap), cap * 5e-7);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tw::kernels

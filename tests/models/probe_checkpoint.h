@@ -18,10 +18,17 @@ class ProbeCheckpoint final : public Checkpoint {
   ProbeCheckpoint(const Checkpoint& whole, int64_t num_layers)
       : whole_(whole), config_(whole.config()) {
     config_["num_hidden_layers"] = num_layers;
+    if (config_.contains("layer_types")) {
+      Json& types = config_["layer_types"];
+      types.erase(types.begin() + num_layers, types.end());
+    }
+    config_["final_logit_softcapping"] = nullptr;
     config_["tie_word_embeddings"] = false;
     const int64_t vocab_size = config_["vocab_size"].get<int64_t>();
     const int64_t hidden_size = config_["hidden_size"].get<int64_t>();
-    norm_.assign(static_cast<size_t>(hidden_size), 1.0f);
+    // Gemma's norms are stored minus one.
+    const std::string architecture = config_["architectures"][0].get<std::string>();
+    norm_.assign(static_cast<size_t>(hidden_size), architecture.starts_with("Gemma") ? 0.0f : 1.0f);
     identity_.assign(static_cast<size_t>(vocab_size * hidden_size), 0);
     for (int64_t i = 0; i < hidden_size; ++i) {
       identity_[static_cast<size_t>(i * hidden_size + i)] = 0x3f80;  // 1.0 in bf16

@@ -63,6 +63,35 @@ TEST(ModelConfig, RopeInOldAndNewSpelling) {
             "linear");
 }
 
+TEST(ModelConfig, LongRopeHasTwoListsOfDivisors) {
+  Json config = with("rope_scaling",
+                     {{"type", "su"}, {"short_factor", {1.0, 1.5}}, {"long_factor", {2.0, 4.0}}});
+  config["max_position_embeddings"] = 4096;
+  config["original_max_position_embeddings"] = 1024;
+  const auto parsed = ModelConfig::parse(config, "config.json");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(parsed->rope.rope_type, "longrope");
+  EXPECT_EQ(parsed->rope.factor, 4.0);
+  EXPECT_EQ(parsed->rope.original_max_position_embeddings, 1024);
+  EXPECT_EQ(parsed->rope.short_factor, (std::vector<double>{1.0, 1.5}));
+  EXPECT_EQ(parsed->rope.long_factor, (std::vector<double>{2.0, 4.0}));
+}
+
+TEST(ModelConfig, RopeMayDifferByTypeOfLayer) {
+  const Json full = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 1e6}};
+  const Json sliding = {{"rope_type", "default"}, {"rope_theta", 5000.0}};
+  const auto parsed = ModelConfig::parse(
+      with("rope_parameters", {{"full_attention", full}, {"sliding_attention", sliding}}), "c");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(parsed->rope.rope_type, "linear");
+  EXPECT_EQ(parsed->rope.rope_theta, 1e6);
+  ASSERT_TRUE(parsed->sliding_rope);
+  EXPECT_EQ(parsed->sliding_rope->rope_type, "default");
+  EXPECT_EQ(parsed->sliding_rope->rope_theta, 5000.0);
+  EXPECT_NE(refusal(with("rope_parameters", {{"linear_attention", full}})).find("linear_attention"),
+            std::string::npos);
+}
+
 TEST(ModelConfig, EosIsOneOrSeveral) {
   EXPECT_EQ(ModelConfig::parse(with("eos_token_id", 7), "c")->eos_token_ids,
             (std::vector<int32_t>{7}));
@@ -101,6 +130,13 @@ TEST(ModelConfig, ErrorsNameTheFieldAndWhatIsValid) {
   EXPECT_NE(refusal(with("rope_scaling", {{"rope_type", "magic"}})).find("magic"),
             std::string::npos);
   EXPECT_NE(refusal(with("rope_scaling", {{"rope_type", "linear"}})).find("factor"),
+            std::string::npos);
+  EXPECT_NE(refusal(with("layer_types", {"full_attention"})).find("num_hidden_layers = 2"),
+            std::string::npos);
+  EXPECT_NE(refusal(with("layer_types", {1, 2})).find("layer_types is 1; expected strings"),
+            std::string::npos);
+  EXPECT_NE(refusal(with("rope_scaling", {{"rope_type", "longrope"}, {"short_factor", {"x"}}}))
+                .find("factor"),
             std::string::npos);
   EXPECT_NE(refusal(with("eos_token_id", "x")).find("eos_token_id"), std::string::npos);
 }

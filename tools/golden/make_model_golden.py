@@ -2,10 +2,10 @@
 """Writes tests/models/golden: what PyTorch and Transformers compute for the models of the tests.
 
     pip install torch transformers gguf safetensors     # made with transformers 5.24, torch 2.15
-    python tools/make_test_model.py --out .cache/test-models
-    python tools/golden/make_model_golden.py [tiny] [smollm2] [perplexity]
+    python tools/proxy/make_proxy.py --tests --out .cache/test-models
+    python tools/golden/make_model_golden.py [tiny] [tiny-NAME ...] [smollm2] [perplexity]
 
-All in fp32 with eager attention. Tiny models: the bf16 weights of tools/make_test_model.py. The real
+All in fp32 with eager attention. Tiny models: the bf16 weights of tools/proxy/make_proxy.py. The real
 model: SmolLM2-135M-Instruct with its GGUF's weights dequantized (see gguf_reference.py).
 
 Files, in safetensors (a name ending in .N is of the N-th sequence):
@@ -48,8 +48,10 @@ import model_reference as reference
 from gguf_reference import load_gguf
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-import make_test_model  # noqa: E402
+sys.path.insert(0, str(ROOT / "tools/proxy"))
+from random_weights import splitmix64  # noqa: E402
+from safetensors_files import write_json, write_safetensors  # noqa: E402
+from test_models import MODELS  # noqa: E402
 
 GOLDEN = ROOT / "tests/models/golden"
 TINY_MODELS = ROOT / ".cache/test-models"
@@ -78,7 +80,7 @@ PERPLEXITY_CONTEXT = 1024
 def tiny_sequences(vocab_size):
     """Two sequences: one within a page or two of the cache, one over several."""
     for index, length in enumerate((23, 100)):
-        values = make_test_model.splitmix64(1000 + index, length) % np.uint64(vocab_size)
+        values = splitmix64(1000 + index, length) % np.uint64(vocab_size)
         yield values.astype(np.int32)
 
 
@@ -89,9 +91,9 @@ def write_tiny(name):
     tensors = {}
     for n, token_ids in enumerate(tiny_sequences(model.config.vocab_size)):
         logits, hidden = runner.run(token_ids.tolist())
-        # All of the short one; of the long one every eighth position and the last four.
+        # Some of all lengths, and the last four.
         length = len(token_ids)
-        every = 1 if length < 32 else 8
+        every = 4 if length < 32 else 16
         positions = sorted({*range(0, length, every), *range(length - 4, length)})
         tensors[f"token_ids.{n}"] = token_ids
         tensors[f"positions.{n}"] = np.array(positions, np.int32)
@@ -101,13 +103,13 @@ def write_tiny(name):
         tensors[f"hidden.{n}"] = hidden[:, positions[-2:]]
         tensors[f"greedy.{n}"], tensors[f"margin.{n}"] = runner.greedy(token_ids.tolist(), 32)
         print(f"{name}: {length} tokens, logits of deviation {logits.std():.2f}")
-    make_test_model.write_safetensors(GOLDEN / f"{name}.safetensors", tensors)
+    write_safetensors(GOLDEN / f"{name}.safetensors", tensors)
 
 
 def write_smollm2(runner, tokenizer):
     token_ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
     logits, hidden = runner.run(token_ids)
-    columns = make_test_model.splitmix64(2000, 4 * NUM_COLUMNS) % np.uint64(logits.shape[1])
+    columns = splitmix64(2000, 4 * NUM_COLUMNS) % np.uint64(logits.shape[1])
     columns = np.unique(columns)[:: 4][:NUM_COLUMNS].astype(np.int64)
     top_ids, top_logits = reference.top_logits(logits)
     tensors = {
@@ -130,7 +132,7 @@ def write_smollm2(runner, tokenizer):
         tensors[f"greedy.{n}"], tensors[f"margin.{n}"] = runner.greedy(ids, GREEDY_TOKENS)
         print(repr(prompt), "->", repr(tokenizer.decode(tensors[f"greedy.{n}"].tolist())),
               f"least margin {tensors[f'margin.{n}'].min():.3f}")
-    make_test_model.write_safetensors(GOLDEN / "smollm2_135m.safetensors", tensors)
+    write_safetensors(GOLDEN / "smollm2_135m.safetensors", tensors)
 
 
 def write_perplexity(runner, tokenizer, gguf_path):
@@ -163,14 +165,14 @@ def write_perplexity(runner, tokenizer, gguf_path):
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
     print(f"perplexity {np.exp(mean):.4f}, windows {losses}")
-    make_test_model.write_json(GOLDEN / "smollm2_135m.json", golden)
+    write_json(GOLDEN / "smollm2_135m.json", golden)
 
 
 def main():
     parts = sys.argv[1:] or ["tiny", "smollm2", "perplexity"]
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    if "tiny" in parts:
-        for name in make_test_model.MODELS:
+    for name in MODELS:
+        if "tiny" in parts or name in parts:
             write_tiny(name)
     if "smollm2" in parts or "perplexity" in parts:
         model, tokenizer = load_gguf(SMOLLM2)

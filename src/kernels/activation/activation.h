@@ -42,11 +42,19 @@ struct ActivationArguments {
   Matrix<float> out;      // [rows, n]
 };
 
-// Each function computes rows [rows.begin, rows.end).
+// x = cap * tanh(x / cap), in place (Gemma's logits).
+struct SoftCapArguments {
+  float cap = 0.0f;  // positive
+  Matrix<float> x;   // [rows, n]
+};
+
+// Each function computes rows [rows.begin, rows.end), soft_cap columns of all rows: logits are few
+// rows of many columns.
 struct ActivationKernels {
   void (*gated)(const GatedActivationArguments& arguments, Range rows);
   void (*interleaved)(const InterleavedActivationArguments& arguments, Range rows);
   void (*plain)(const ActivationArguments& arguments, Range rows);
+  void (*soft_cap)(const SoftCapArguments& arguments, Range columns);
 };
 
 std::span<const KernelRow<ActivationKernels>> activation_kernels();

@@ -72,4 +72,17 @@ void plain_activation(const ActivationArguments& a, Range rows) {
   });
 }
 
+template <typename Vec>
+void soft_cap(const SoftCapArguments& a, Range columns) {
+  const Vec cap = Vec::broadcast(a.cap);
+  const Vec inverse = Vec::broadcast(1.0f / a.cap);
+  for (int64_t row = 0; row < a.x.rows; ++row) {
+    float* x = a.x.data + row * a.x.row_stride;
+    for (int64_t i = columns.begin; i < columns.end; i += 16) {
+      const int64_t count = columns.end - i < 16 ? columns.end - i : int64_t{16};
+      (cap * vector_tanh(Vec::load_first(x + i, count) * inverse)).store_first(x + i, count);
+    }
+  }
+}
+
 }  // namespace tw::kernels

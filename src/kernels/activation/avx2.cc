@@ -4,6 +4,6 @@
 namespace tw::kernels::avx2 {
 
 const ActivationKernels kActivationKernels = {gated_activation<Vec>, interleaved_activation<Vec>,
-                                              plain_activation<Vec>};
+                                              plain_activation<Vec>, soft_cap<Vec>};
 
 }  // namespace tw::kernels::avx2

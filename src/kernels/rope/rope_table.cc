@@ -91,6 +91,22 @@ RopeFrequencies yarn_frequencies(const RopeParameters& p, int64_t original) {
   return result;
 }
 
+RopeFrequencies longrope_frequencies(const RopeParameters& p, int64_t original) {
+  const int64_t length = p.sequence_length > 0 ? p.sequence_length : p.max_position_embeddings;
+  const std::vector<float>& divisors = length > original ? p.long_factor : p.short_factor;
+  RopeFrequencies result{positional_frequencies(p.theta, p.rotary_dim())};
+  for (size_t i = 0; i < result.inverse.size(); ++i) {
+    result.inverse[i] = 1.0f / (divisors[i] * result.inverse[i]);
+  }
+  if (p.attention_factor) {
+    result.attention_scaling = *p.attention_factor;
+  } else if (p.factor > 1.0f) {
+    const double growth = std::log(double{p.factor}) / std::log(static_cast<double>(original));
+    result.attention_scaling = static_cast<float>(std::sqrt(1.0 + growth));
+  }
+  return result;
+}
+
 Status validate(const RopeParameters& p) {
   if (p.head_dim <= 0)
     return error(kInvalid, "rope: head_dim is {}; it must be positive", p.head_dim);
@@ -123,6 +139,12 @@ Status validate(const RopeParameters& p) {
   if (p.type == RopeType::yarn && !(p.beta_slow > 0.0f && p.beta_fast > p.beta_slow)) {
     return error(kInvalid, "rope: beta_slow {} and beta_fast {} must be positive and ascending",
                  p.beta_slow, p.beta_fast);
+  }
+  const auto num_frequencies = static_cast<size_t>(p.rotary_dim()) / 2;
+  if (p.type == RopeType::longrope &&
+      (p.short_factor.size() != num_frequencies || p.long_factor.size() != num_frequencies)) {
+    return error(kInvalid, "rope: short_factor has {} and long_factor {} values; expected {} each",
+                 p.short_factor.size(), p.long_factor.size(), num_frequencies);
   }
   return {};
 }
@@ -158,6 +180,8 @@ Expected<RopeFrequencies> rope_frequencies(const RopeParameters& p) {
       return llama3_frequencies(p, original);
     case RopeType::yarn:
       return yarn_frequencies(p, original);
+    case RopeType::longrope:
+      return longrope_frequencies(p, original);
   }
   return error(ErrorCode::unsupported, "rope: unknown type {}", static_cast<int>(p.type));
 }

@@ -20,6 +20,7 @@ enum class RopeType : uint8_t {
   dynamic_ntk,  // HF: "dynamic": theta grown so that max_position_embeddings * factor fits
   llama3,       // Llama 3.1: low frequencies divided by `factor`, a ramp between
   yarn,         // Peng et al., 2023
+  longrope,     // Ding et al., 2024: a divisor per frequency, of two lists
 };
 
 // The names are those of `rope_scaling` (rope_parameters) in config.json.
@@ -30,19 +31,24 @@ struct RopeParameters {
   float partial_rotary_factor = 1.0f;
   int64_t max_position_embeddings = 2048;
   float factor = 1.0f;
-  // llama3, yarn: 0 means max_position_embeddings
+  // llama3, yarn, longrope: 0 means max_position_embeddings
   int64_t original_max_position_embeddings = 0;
   float low_freq_factor = 1.0f;           // llama3
   float high_freq_factor = 4.0f;          // llama3
   float beta_fast = 32.0f;                // yarn
   float beta_slow = 1.0f;                 // yarn
-  std::optional<float> attention_factor;  // yarn: else derived from factor and the mscales
+  std::optional<float> attention_factor;  // yarn, longrope: else derived from the factor
   std::optional<float> mscale;            // yarn (DeepSeek)
   std::optional<float> mscale_all_dim;    // yarn (DeepSeek)
   bool truncate = true;                   // yarn: round the borders of the ramp (gpt-oss: no)
+  // longrope: [rotary_dim / 2] each. The long ones are used when sequence_length exceeds the
+  // original length; `factor` gives the attention scaling.
+  std::vector<float> short_factor;
+  std::vector<float> long_factor;
   // dynamic_ntk: the length that the frequencies are made for. Hugging Face follows the longest
   // sequence seen so far, which would rotate cached keys and new queries differently; one fixed
-  // length is used here, the context length that is served. 0 means max_position_embeddings.
+  // length is used here, the context length that is served. 0 means max_position_embeddings. The
+  // same holds for longrope.
   int64_t sequence_length = 0;
 
   bool operator==(const RopeParameters&) const = default;

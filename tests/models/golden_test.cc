@@ -1,13 +1,13 @@
-// The Llama family against Transformers (fp32, eager attention) on tiny random models, which cover
-// the family's variants, and on every instruction set of this machine.
+// All families against Transformers (fp32, eager attention) on tiny random models, which cover the
+// families' variants, and on every instruction set of this machine. The models are those of
+// tools/proxy/test_models.py; each has a file of golden values.
 //
 // Tolerances. The weights are the same bf16 numbers on both sides, the error is that of
 // logit_error.h. What differs:
 //   - bf16 activations, compared with the reference as it is: the inputs of every linear layer,
-//   keys
-//     and values are rounded to 8 bits, a relative error of at most 2^-9. Some ten such roundings
-//     per layer, independent of each other, through three layers: sqrt(30) 2^-9 = 1.1e-2 of a
-//     typical logit, less of the largest one. 2e-2 is what the project promises.
+//     keys and values are rounded to 8 bits, a relative error of at most 2^-9. Some ten such
+//     roundings per layer, independent of each other, through three layers: sqrt(30) 2^-9 = 1.1e-2
+//     of a typical logit, less of the largest one. 2e-2 is what the project promises.
 //   - fp32 activations, compared with the reference that rounds keys and values to bf16, as the
 //     cache does: only the order of sums differs (2^-24 each), and now and then a key or value lies
 //     so near the middle between two bf16 numbers that it is rounded the other way. 1e-3.
@@ -54,12 +54,22 @@ std::vector<Isa> usable_levels(const CpuFeatures& features) {
   return levels;
 }
 
-class TinyLlama : public ::testing::TestWithParam<const char*> {
+std::vector<std::string> tiny_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(testing_support::golden_folder())) {
+    const std::string name = entry.path().stem().string();
+    if (name.starts_with("tiny-")) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class TinyModel : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     const auto path = std::filesystem::path(TW_SOURCE_DIR) / ".cache/test-models" / GetParam();
     if (!std::filesystem::exists(path)) {
-      GTEST_SKIP() << path << " is missing; run tools/make_test_model.py";
+      GTEST_SKIP() << path << " is missing; run tools/proxy/make_proxy.py --tests";
     }
     auto checkpoint = Checkpoint::open(path);
     ASSERT_TRUE(checkpoint) << checkpoint.error().message;
@@ -117,7 +127,7 @@ class TinyLlama : public ::testing::TestWithParam<const char*> {
   std::vector<std::span<const int32_t>> sequences_;
 };
 
-TEST_P(TinyLlama, LogitsOfABatchEqualTheReference) {
+TEST_P(TinyModel, LogitsOfABatchEqualTheReference) {
   for_each_path([&](const CpuFeatures& features, ActivationPrecision precision) {
     const auto model = load(*checkpoint_, precision, features);
     ASSERT_TRUE(model);
@@ -147,7 +157,7 @@ TEST_P(TinyLlama, LogitsOfABatchEqualTheReference) {
   });
 }
 
-TEST_P(TinyLlama, HiddenStatesBehindEachLayerEqualTheReference) {
+TEST_P(TinyModel, HiddenStatesBehindEachLayerEqualTheReference) {
   // The reference's cache is not rounded here, so both precisions are held to the wider bound.
   const double bound = tolerance(ActivationPrecision::bf16);
   const auto features = *usable_cpu_features();
@@ -189,7 +199,7 @@ TEST_P(TinyLlama, HiddenStatesBehindEachLayerEqualTheReference) {
 
 // Token by token, so that each step reads what earlier ones wrote to the cache. A continuation may
 // leave the reference's at a token that led by less than the error of the logits.
-TEST_P(TinyLlama, GreedyContinuationsEqualTheReference) {
+TEST_P(TinyModel, GreedyContinuationsEqualTheReference) {
   for_each_path([&](const CpuFeatures& features, ActivationPrecision precision) {
     const auto model = load(*checkpoint_, precision, features);
     ASSERT_TRUE(model);
@@ -222,9 +232,7 @@ TEST_P(TinyLlama, GreedyContinuationsEqualTheReference) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TinyLlama,
-                         ::testing::Values("tiny-llama3", "tiny-mistral", "tiny-llama2-yarn",
-                                           "tiny-llama-linear"),
+INSTANTIATE_TEST_SUITE_P(Golden, TinyModel, ::testing::ValuesIn(tiny_models()),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -1,0 +1,38 @@
+#include "models/layer_types.h"
+
+#include "nn/rope.h"
+
+namespace tw {
+
+Expected<std::vector<bool>> sliding_layers(const ModelConfig& config,
+                                           const std::function<bool(int64_t)>& rule) {
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (config.layer_types.empty()) {
+      sliding.push_back(rule(i));
+    } else {
+      const std::string& type = config.layer_types[static_cast<size_t>(i)];
+      if (type != "full_attention" && type != "sliding_attention") {
+        return error(ErrorCode::unsupported,
+                     "{}: layer_types has {} for layer {}; known are full_attention and "
+                     "sliding_attention",
+                     config.source, type, i);
+      }
+      sliding.push_back(type == "sliding_attention");
+    }
+    if (sliding.back() && config.sliding_window == 0) {
+      return error(ErrorCode::corrupt_data,
+                   "{}: layer {} is of sliding_attention, but there is no sliding_window",
+                   config.source, i);
+    }
+  }
+  return sliding;
+}
+
+void set_layer_type(const ModelConfig& config, bool sliding, AttentionConfig& attention) {
+  attention.sliding_window = sliding ? config.sliding_window : 0;
+  const RopeConfig& rope = sliding && config.sliding_rope ? *config.sliding_rope : config.rope;
+  attention.rope = rope_parameters(config, rope);
+}
+
+}  // namespace tw

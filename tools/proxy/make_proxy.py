@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Makes models of random weights, as Hugging Face folders, from their configuration alone.
+
+    make_proxy.py --tests --out .cache/test-models       the tiny models that the tests load
+    make_proxy.py gemma-2-9b --out DIR                   a small model shaped like a real one
+    make_proxy.py path/to/config.json --out DIR          the same for any supported config.json
+    make_proxy.py qwen3-8b --layers 4 --full-size --out DIR   real sizes, few layers, for timing
+
+Needs numpy alone. The same command gives the same bits everywhere, so golden files made once from
+these models by Transformers (tools/golden/make_model_golden.py) stay valid without the weights
+being kept. A small model keeps what makes its family odd - ratios of heads, window patterns,
+scaling of positions, norms - in few layers of small sizes.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+
+import tensor_plans
+import test_models
+from random_weights import blocks_of_bf16
+from safetensors_files import write_json, write_model_weights
+from shrink import set_tokens, shrink
+from tiny_tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, make_tokenizer
+
+CONFIGS = pathlib.Path(__file__).resolve().parent / "configs"
+MAX_SHARD_BYTES = 4 << 30
+
+
+def write_model(folder, name, config, num_shards=None):
+    """Replaces the folder. It is made beside its place and moved there, so that nobody ever sees half
+    a model."""
+    draft = folder.parent / f".{folder.name}.{os.getpid()}"
+    draft.mkdir(parents=True)
+    text_config = config.get("text_config", config)
+    tensors = tensor_plans.tensors_of({**text_config, "architectures": config["architectures"]})
+    if num_shards is None:
+        total = sum(2 * math.prod(tensor.shape) for tensor in tensors)
+        num_shards = -(-total // MAX_SHARD_BYTES)
+    tokens = {key: text_config[key] for key in ("bos_token_id", "eos_token_id")}
+    write_json(draft / "config.json", config)
+    write_json(draft / "generation_config.json", tokens)
+    write_json(draft / "tokenizer.json", make_tokenizer(text_config["vocab_size"]))
+    write_json(
+        draft / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": SPECIAL_TOKENS[0],
+            "eos_token": SPECIAL_TOKENS[1],
+            "chat_template": CHAT_TEMPLATE,
+            "model_max_length": text_config["max_position_embeddings"],
+        },
+    )
+    write_model_weights(draft, tensors, lambda tensor: blocks_of_bf16(name, tensor), num_shards)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+    print(folder)
+
+
+def make_test_models(out):
+    for name, config in test_models.MODELS.items():
+        complete = {**config, "torch_dtype": "bfloat16"}
+        if "hidden_activation" not in config:
+            complete.setdefault("hidden_act", "silu")
+        set_tokens(complete, config["vocab_size"])
+        write_model(out / name, name, complete, test_models.SHARDS.get(name, 1))
+
+
+def find_config(model):
+    """A file, or the name of one in configs/."""
+    known = sorted(path.stem for path in CONFIGS.glob("*.json"))
+    path = CONFIGS / f"{model}.json" if model in known else pathlib.Path(model)
+    if not path.is_file():
+        raise SystemExit(f"{model} is no file and none of the built-in models: {', '.join(known)}")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="a config.json, or one of tools/proxy/configs")
+    parser.add_argument("--tests", action="store_true", help="make the models of the tests")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--layers", type=int, help="number of layers")
+    parser.add_argument("--full-size", action="store_true", help="shrink nothing but the layers")
+    options = parser.parse_args()
+    if options.tests == (options.model is not None):
+        parser.error("give either a model or --tests")
+    if options.tests:
+        make_test_models(options.out)
+        return
+    config = shrink(find_config(options.model), options.layers, options.full_size)
+    # The name of the architecture, not of the folder, seeds the weights.
+    write_model(options.out, config["architectures"][0], config)
+
+
+if __name__ == "__main__":
+    main()

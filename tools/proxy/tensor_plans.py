@@ -1,0 +1,170 @@
+"""Which tensors the checkpoint of an architecture has: the names and shapes of Transformers.
+
+A family is a function that adds a layer's tensors to a plan, and a row in FAMILIES.
+"""
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Random numbers of a uniform distribution around `centre`."""
+
+    name: str
+    shape: tuple
+    centre: float
+    half_width: float
+
+
+class Plan:
+    """The tensors of a model, in file order.
+
+    Gains are such that activations stay of order one, attention is peaked enough for a wrong
+    position or mask to show, and logits differ by several units.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        self.tensors = []
+        self.hidden = config["hidden_size"]
+        self.num_heads = config["num_attention_heads"]
+        self.num_kv_heads = config.get("num_key_value_heads") or self.num_heads
+        self.head_dim = config.get("head_dim") or self.hidden // self.num_heads
+        # Gemma's norms are stored minus one.
+        self.norm_centre = 0.0 if config["architectures"][0].startswith("Gemma") else 1.0
+
+    def add(self, name, shape, centre, half_width):
+        self.tensors.append(Tensor(name, tuple(shape), centre, half_width))
+
+    def norm(self, name, size=None):
+        self.add(f"{name}.weight", (size or self.hidden,), self.norm_centre, 0.3)
+
+    def linear(self, name, rows, columns, gain=1.0, bias=False):
+        # The standard deviation of a uniform distribution is its half width / sqrt(3).
+        self.add(f"{name}.weight", (rows, columns), 0.0, gain * math.sqrt(3.0 / columns))
+        if bias:
+            self.add(f"{name}.bias", (rows,), 0.0, 0.5)
+
+    def attention(self, prefix, qkv_bias=False, output_bias=False, qk_norm=None, fused=False):
+        """qk_norm: None, "head" or "projection"."""
+        q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        if fused:
+            self.linear(prefix + "qkv_proj", q_size + 2 * kv_size, self.hidden, 1.5, qkv_bias)
+        else:
+            self.linear(prefix + "q_proj", q_size, self.hidden, 1.5, qkv_bias)
+            self.linear(prefix + "k_proj", kv_size, self.hidden, 1.5, qkv_bias)
+            self.linear(prefix + "v_proj", kv_size, self.hidden, 1.0, qkv_bias)
+        if qk_norm:
+            self.norm(prefix + "q_norm", q_size if qk_norm == "projection" else self.head_dim)
+            self.norm(prefix + "k_norm", kv_size if qk_norm == "projection" else self.head_dim)
+        self.linear(prefix + "o_proj", self.hidden, q_size, 1.0, output_bias)
+
+    def gated_ffn(self, prefix, bias=False, fused=False, size=None):
+        size = size or self.config["intermediate_size"]
+        if fused:
+            self.linear(prefix + "gate_up_proj", 2 * size, self.hidden, 1.0, bias)
+        else:
+            self.linear(prefix + "gate_proj", size, self.hidden, 1.0, bias)
+            self.linear(prefix + "up_proj", size, self.hidden, 1.0, bias)
+        self.linear(prefix + "down_proj", self.hidden, size, 1.0, bias)
+
+
+def llama(plan, layer):
+    bias = plan.config.get("attention_bias", False)
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", bias, bias)
+    plan.norm(layer + "post_attention_layernorm")
+    plan.gated_ffn(layer + "mlp.", plan.config.get("mlp_bias", False))
+
+
+def qwen2(plan, layer):
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qkv_bias=True)
+    plan.norm(layer + "post_attention_layernorm")
+    plan.gated_ffn(layer + "mlp.")
+
+
+def qwen3(plan, layer):
+    bias = plan.config.get("attention_bias", False)
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", bias, bias, qk_norm="head")
+    plan.norm(layer + "post_attention_layernorm")
+    plan.gated_ffn(layer + "mlp.")
+
+
+def gemma2(plan, layer, qk_norm=None):
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qk_norm=qk_norm)
+    plan.norm(layer + "post_attention_layernorm")
+    plan.norm(layer + "pre_feedforward_layernorm")
+    plan.gated_ffn(layer + "mlp.")
+    plan.norm(layer + "post_feedforward_layernorm")
+
+
+def gemma3(plan, layer):
+    gemma2(plan, layer, qk_norm="head")
+
+
+def phi3(plan, layer):
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", fused=True)
+    plan.norm(layer + "post_attention_layernorm")
+    plan.gated_ffn(layer + "mlp.", fused=True)
+
+
+def glm(plan, layer):
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qkv_bias=plan.config.get("attention_bias", True))
+    plan.norm(layer + "post_attention_layernorm")
+    plan.gated_ffn(layer + "mlp.", fused=True)
+
+
+def glm4(plan, layer):
+    glm(plan, layer)
+    plan.norm(layer + "post_self_attn_layernorm")
+    plan.norm(layer + "post_mlp_layernorm")
+
+
+def olmo2(plan, layer):
+    plan.attention(layer + "self_attn.", qk_norm="projection")
+    plan.norm(layer + "post_attention_layernorm")
+    plan.gated_ffn(layer + "mlp.")
+    plan.norm(layer + "post_feedforward_layernorm")
+
+
+FAMILIES = {
+    "LlamaForCausalLM": llama,
+    "MistralForCausalLM": llama,
+    "MinistralForCausalLM": llama,
+    "Qwen2ForCausalLM": qwen2,
+    "Qwen3ForCausalLM": qwen3,
+    "GemmaForCausalLM": llama,
+    "Gemma2ForCausalLM": gemma2,
+    "Gemma3ForCausalLM": gemma3,
+    "Gemma3ForConditionalGeneration": gemma3,
+    "Phi3ForCausalLM": phi3,
+    "GlmForCausalLM": glm,
+    "Glm4ForCausalLM": glm4,
+    "Olmo2ForCausalLM": olmo2,
+    "Olmo3ForCausalLM": olmo2,
+    "SmolLM3ForCausalLM": llama,
+}
+
+
+def tensors_of(config, prefix="model."):
+    """All tensors of a model. config is complete: what Transformers has as a default is filled in."""
+    architecture = config["architectures"][0]
+    if architecture not in FAMILIES:
+        raise SystemExit(f"no tensors known for {architecture}; known: {', '.join(FAMILIES)}")
+    plan = Plan(config)
+    tied, vocab = config["tie_word_embeddings"], config["vocab_size"]
+    # Gemma scales its embeddings up by sqrt(hidden_size).
+    gain = 3.0 / math.sqrt(plan.hidden) if tied else 1.0
+    plan.add(prefix + "embed_tokens.weight", (vocab, plan.hidden), 0.0, gain * math.sqrt(3.0))
+    for index in range(config["num_hidden_layers"]):
+        FAMILIES[architecture](plan, f"{prefix}layers.{index}.")
+    plan.norm(prefix + "norm")
+    if not tied:
+        plan.linear("lm_head", vocab, plan.hidden, 3.0)
+    return plan.tensors

@@ -1,4 +1,4 @@
-// Element types of dense tensors and the conversions between the 16-bit floats and float.
+// Element types of dense tensors and the conversions between the small floats and float.
 // Quantized block types live with their formats: weights/storage_type.h (on disk) and
 // kernels/gemm/packed_weight.h (in memory).
 #pragma once
@@ -51,12 +51,16 @@ constexpr const char* to_string(DType type) {
   return "?";
 }
 
-// Storage-only 16-bit floats: a distinct type each, so that the one is never read as the other.
+// Storage-only floats: a distinct type each, so that the one is never read as the other.
 struct bf16_t {
   uint16_t bits;
 };
 struct f16_t {
   uint16_t bits;
+};
+// e4m3fn of "FP8 Formats for Deep Learning" (2022): bias 7, no infinity, largest 448.
+struct f8_e4m3_t {
+  uint8_t bits;
 };
 
 constexpr float to_float(bf16_t value) {
@@ -96,6 +100,17 @@ constexpr f16_t to_f16(float value) {
   }
   const uint32_t rounded = magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u);
   return {static_cast<uint16_t>(sign | (rounded >> 13))};
+}
+
+// Exact; NaN where all bits but the sign are set.
+constexpr float to_float(f8_e4m3_t value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80u) << 24;
+  const uint32_t magnitude = value.bits & 0x7fu;
+  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if (magnitude >= 8) return std::bit_cast<float>(sign | ((magnitude << 20) + (120u << 23)));
+  // Subnormal: mantissa * 2^-9.
+  const float subnormal = static_cast<float>(magnitude) * 0x1p-9f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(subnormal) | sign);
 }
 
 }  // namespace tw

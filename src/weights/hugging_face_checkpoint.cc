@@ -118,6 +118,7 @@ class HuggingFaceCheckpoint final : public Checkpoint {
     auto config = read_object(path_ / "config.json");
     if (!config) return forward_error(config);
     config_ = std::move(*config);
+    if (Status status = read_modelopt_configuration(); !status) return status;
     auto generation = read_object_if_present(path_ / "generation_config.json");
     if (!generation) return forward_error(generation);
     generation_config_ = std::move(*generation);
@@ -132,6 +133,18 @@ class HuggingFaceCheckpoint final : public Checkpoint {
       if (!text) return forward_error(text);
       chat_template_ = std::move(*text);
     }
+    return {};
+  }
+
+  // ModelOpt's older checkpoints describe their quantization in a file of its own.
+  Status read_modelopt_configuration() {
+    if (config_.contains("quantization_config")) return {};
+    auto file = read_object_if_present(path_ / "hf_quant_config.json");
+    if (!file) return forward_error(file);
+    const auto quantization = file->find("quantization");
+    if (quantization == file->end() || !quantization->is_object()) return {};
+    config_["quantization_config"] = *quantization;
+    config_["quantization_config"]["quant_method"] = "modelopt";
     return {};
   }
 

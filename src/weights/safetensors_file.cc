@@ -19,10 +19,12 @@ std::optional<StorageType> storage_type(const std::string& dtype) {
     StorageType type;
   };
   static constexpr Row kRows[] = {
-      {"F32", StorageType::f32},      {"F16", StorageType::f16}, {"BF16", StorageType::bf16},
-      {"F64", StorageType::f64},      {"I8", StorageType::i8},   {"I16", StorageType::i16},
-      {"I32", StorageType::i32},      {"I64", StorageType::i64}, {"U8", StorageType::u8},
-      {"BOOL", StorageType::boolean},
+      {"F32", StorageType::f32},         {"F16", StorageType::f16},
+      {"BF16", StorageType::bf16},       {"F64", StorageType::f64},
+      {"I8", StorageType::i8},           {"I16", StorageType::i16},
+      {"I32", StorageType::i32},         {"I64", StorageType::i64},
+      {"U8", StorageType::u8},           {"BOOL", StorageType::boolean},
+      {"F8_E4M3", StorageType::f8_e4m3},
   };
   for (const Row& row : kRows) {
     if (dtype == row.name) return row.type;
@@ -71,10 +73,10 @@ Expected<StoredTensor> read_entry(const std::string& file, const std::string& na
   }
   const auto type = storage_type(dtype->get<std::string>());
   if (!type) {
-    return error(
-        ErrorCode::unsupported,
-        "{}: tensor {} has dtype {}; supported are F32, F16, BF16, F64, BOOL, U8 and I8 to I64",
-        file, name, dtype->get<std::string>());
+    return error(ErrorCode::unsupported,
+                 "{}: tensor {} has dtype {}; supported are F32, F16, BF16, F8_E4M3, F64, BOOL, U8 "
+                 "and I8 to I64",
+                 file, name, dtype->get<std::string>());
   }
   const int64_t begin = (*offsets)[0], end = (*offsets)[1];
   if (begin < 0 || end < begin || static_cast<uint64_t>(end) > data.size()) {

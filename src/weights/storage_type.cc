@@ -166,7 +166,7 @@ const StorageTypeTraits& traits(StorageType type) {
       {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},
       {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"I8", 1, 1},
       {"I16", 1, 2},      {"I32", 1, 4},      {"I64", 1, 8},      {"F64", 1, 8},
-      {"U8", 1, 1},       {"BOOL", 1, 1},
+      {"U8", 1, 1},       {"BOOL", 1, 1},     {"F8_E4M3", 1, 1},
   };
   return kTraits[static_cast<size_t>(type)];
 }
@@ -179,6 +179,7 @@ bool is_float(StorageType type) {
     case StorageType::i64:
     case StorageType::u8:
     case StorageType::boolean:
+    case StorageType::f8_e4m3:
       return false;
     default:
       return true;
@@ -203,6 +204,9 @@ void dequantize(StorageType type, const std::byte* data, int64_t count, float* o
       return decode_plain<f16_t>(data, count, out, [](f16_t value) { return to_float(value); });
     case StorageType::bf16:
       return decode_plain<bf16_t>(data, count, out, [](bf16_t value) { return to_float(value); });
+    case StorageType::f8_e4m3:
+      return decode_plain<f8_e4m3_t>(data, count, out,
+                                     [](f8_e4m3_t value) { return to_float(value); });
     case StorageType::i8:
       return decode_number<int8_t>(data, count, out);
     case StorageType::i16:

@@ -27,6 +27,7 @@ enum class StorageType : uint8_t {
   f64,
   u8,
   boolean,
+  f8_e4m3,
 };
 
 struct StorageTypeTraits {
@@ -37,7 +38,7 @@ struct StorageTypeTraits {
 
 const StorageTypeTraits& traits(StorageType type);
 
-// Floats and the quantized types that stand for floats.
+// Floats and the quantized types that stand for floats. Not fp8, whose scales lie elsewhere.
 bool is_float(StorageType type);
 
 // The scalar reference decoder: `count` elements (whole blocks) from `data` to float.

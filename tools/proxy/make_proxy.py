@@ -19,10 +19,11 @@ import os
 import pathlib
 import shutil
 
+import quantized_models
 import tensor_plans
 import test_models
 from random_weights import blocks_of_bf16
-from safetensors_files import write_json, write_model_weights
+from safetensors_files import write_json, write_model_weights, write_safetensors
 from shrink import set_tokens, shrink
 from tiny_tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, make_tokenizer
 
@@ -31,15 +32,21 @@ MAX_SHARD_BYTES = 4 << 30
 
 
 def write_model(folder, name, config, num_shards=None):
-    """Replaces the folder. It is made beside its place and moved there, so that nobody ever sees half
-    a model."""
-    draft = folder.parent / f".{folder.name}.{os.getpid()}"
-    draft.mkdir(parents=True)
     text_config = config.get("text_config", config)
     tensors = tensor_plans.tensors_of({**text_config, "architectures": config["architectures"]})
     if num_shards is None:
         total = sum(2 * math.prod(tensor.shape) for tensor in tensors)
         num_shards = -(-total // MAX_SHARD_BYTES)
+    write_folder(folder, config, lambda draft: write_model_weights(
+        draft, tensors, lambda tensor: blocks_of_bf16(name, tensor), num_shards))
+
+
+def write_folder(folder, config, write_weights):
+    """Replaces the folder. It is made beside its place and moved there, so that nobody ever sees half
+    a model."""
+    draft = folder.parent / f".{folder.name}.{os.getpid()}"
+    draft.mkdir(parents=True)
+    text_config = config.get("text_config", config)
     tokens = {key: text_config[key] for key in ("bos_token_id", "eos_token_id")}
     write_json(draft / "config.json", config)
     write_json(draft / "generation_config.json", tokens)
@@ -54,7 +61,7 @@ def write_model(folder, name, config, num_shards=None):
             "model_max_length": text_config["max_position_embeddings"],
         },
     )
-    write_model_weights(draft, tensors, lambda tensor: blocks_of_bf16(name, tensor), num_shards)
+    write_weights(draft)
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
     print(folder)
@@ -67,6 +74,20 @@ def make_test_models(out):
             complete.setdefault("hidden_act", "silu")
         set_tokens(complete, config["vocab_size"])
         write_model(out / name, name, complete, test_models.SHARDS.get(name, 1))
+    make_quantized_models(out)
+
+
+def make_quantized_models(out):
+    config = {**quantized_models.CONFIG, "torch_dtype": "bfloat16", "hidden_act": "silu"}
+    set_tokens(config, config["vocab_size"])
+    for kind in [None, *quantized_models.QUANTIZATION_CONFIGS]:
+        complete, name = dict(config), quantized_models.NAME
+        if kind is not None:
+            complete["quantization_config"] = quantized_models.QUANTIZATION_CONFIGS[kind]
+            name += f"-{kind}"
+        tensors = quantized_models.model_tensors(kind)
+        write_folder(out / name, complete, lambda draft: write_safetensors(
+            draft / "model.safetensors", tensors, {"format": "pt"}))
 
 
 def find_config(model):

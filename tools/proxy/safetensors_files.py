@@ -5,7 +5,14 @@ import math
 
 import numpy as np
 
-TYPES = {"float32": "F32", "int32": "I32", "uint16": "BF16"}
+TYPES = {
+    "float32": "F32",
+    "float16": "F16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "BF16",
+}
 
 
 def write_header(file, entries, metadata):
@@ -26,11 +33,11 @@ def write_header(file, entries, metadata):
 
 
 def write_safetensors(path, tensors, metadata=None):
-    """Arrays of float32, int32, or uint16 (taken as the bits of bf16)."""
+    """Arrays of TYPES (uint16 is taken as the bits of bf16), or pairs of a type's name and bytes."""
+    typed = {n: t if isinstance(t, tuple) else (TYPES[t.dtype.name], t) for n, t in tensors.items()}
     with open(path, "wb") as file:
-        entries = {n: (TYPES[a.dtype.name], a.shape, a.nbytes) for n, a in tensors.items()}
-        write_header(file, entries, metadata)
-        for array in tensors.values():
+        write_header(file, {n: (t, a.shape, a.nbytes) for n, (t, a) in typed.items()}, metadata)
+        for _, array in typed.values():
             file.write(np.ascontiguousarray(array).tobytes())
 
 

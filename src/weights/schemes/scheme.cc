@@ -2,6 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include "weights/schemes/auto_round.h"
+#include "weights/schemes/awq.h"
+#include "weights/schemes/compressed_tensors.h"
+#include "weights/schemes/gptq.h"
+#include "weights/schemes/modelopt.h"
 #include "weights/schemes/plain.h"
 
 namespace tw {
@@ -13,7 +18,20 @@ struct Method {
                                                   const std::string& source);
 };
 
-constexpr std::array<Method, 0> kMethods = {};
+constexpr Method kMethods[] = {
+    {"auto-round", make_auto_round_scheme},
+    {"awq", make_awq_scheme},
+    {"compressed-tensors", make_compressed_tensors_scheme},
+    {"gptq", make_gptq_scheme},
+    {"intel/auto-round", make_auto_round_scheme},
+    {"modelopt", make_modelopt_scheme},
+    {"modelopt_fp4", make_modelopt_scheme},
+    // gpt-oss: only its experts are quantized, in tensors of their own (fp4.h).
+    {"mxfp4",
+     [](const Json&, const std::string&) -> Expected<std::unique_ptr<const Scheme>> {
+       return make_plain_scheme();
+     }},
+};
 
 const Json* find_object(const Json& config, const char* key) {
   const auto found = config.find(key);

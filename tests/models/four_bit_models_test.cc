@@ -1,0 +1,93 @@
+// The same tiny model in bf16 and in every 4-bit format (tools/proxy/quantized_models.py): weights
+// that are equal give equal logits.
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "models/forward_runner.h"
+#include "models/logit_error.h"
+#include "models/model.h"
+#include "models/registry.h"
+
+namespace tw {
+namespace {
+
+using kernels::ActivationPrecision;
+using testing_support::ForwardRunner;
+using testing_support::largest_magnitude;
+using testing_support::logit_error;
+
+class FourBitModel : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(folder(""))) {
+      GTEST_SKIP() << folder("") << " is missing; run tools/proxy/make_proxy.py --tests";
+    }
+    tokens_.resize(40);
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      tokens_[i] = static_cast<int32_t>((i * i * 37 + 11) % 376);
+    }
+  }
+
+  static std::filesystem::path folder(const std::string& kind) {
+    return std::filesystem::path(TW_SOURCE_DIR) / ".cache/test-models" / ("tiny-llama-4bit" + kind);
+  }
+
+  std::vector<float> logits(const std::string& kind, ActivationPrecision precision,
+                            const CpuFeatures& features) {
+    auto checkpoint = Checkpoint::open(folder(kind));
+    EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
+    if (!checkpoint) return {};
+    auto model = load_model(WeightLoader{**checkpoint, team_, features, precision, nullptr});
+    EXPECT_TRUE(model) << (model ? "" : model.error().message);
+    if (!model) return {};
+    ForwardRunner runner(**model, 64, 16);
+    return runner.run(tokens_);
+  }
+
+  ThreadTeam team_{2};
+  std::vector<int32_t> tokens_;
+};
+
+// With fp32 activations both paths add the same products in the same order, unless act-order has
+// changed the order: then only roundings differ.
+TEST_P(FourBitModel, ComputesWhatTheDequantizedModelDoes) {
+  const CpuFeatures features = *usable_cpu_features();
+  const std::vector<float> expected = logits("", ActivationPrecision::f32, features);
+  const std::vector<float> actual =
+      logits(std::string("-") + GetParam(), ActivationPrecision::f32, features);
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_FALSE(expected.empty());
+  if (std::string_view(GetParam()) == "gptq-act-order") {
+    EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative, 1e-3);
+    return;
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual[i]), std::bit_cast<uint32_t>(expected[i])) << i;
+  }
+}
+
+// Int8 activations: the same bits on all instruction sets, and near the exact ones. Their error is
+// 2^-8 of the largest of 32, at the input of 7 layers in each of 2 blocks: about sqrt(14) 2^-8 / 3.
+TEST_P(FourBitModel, Int8ActivationsStayNear) {
+  const CpuFeatures features = *usable_cpu_features();
+  const std::string kind = std::string("-") + GetParam();
+  const std::vector<float> expected = logits("", ActivationPrecision::f32, features);
+  const std::vector<float> actual = logits(kind, ActivationPrecision::bf16, features);
+  ASSERT_EQ(actual.size(), expected.size());
+  EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative, 3e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FourBitModel,
+                         ::testing::Values("awq", "gptq", "gptq-act-order", "int4", "nvfp4",
+                                           "nvfp4-divided", "mxfp4"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tw

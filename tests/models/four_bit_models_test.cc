@@ -69,15 +69,17 @@ TEST_P(FourBitModel, ComputesWhatTheDequantizedModelDoes) {
   }
 }
 
-// Int8 activations: the same bits on all instruction sets, and near the exact ones. Their error is
-// 2^-8 of the largest of 32, at the input of 7 layers in each of 2 blocks: about sqrt(14) 2^-8 / 3.
-TEST_P(FourBitModel, Int8ActivationsStayNear) {
+// With int8 activations the sums of a group are exact and scales are powers of two: the formats
+// differ by roundings of fp32 alone, and by bf16 keys and values that these may tip over. Act-order
+// has other groups of activations.
+TEST_P(FourBitModel, FormatsAgreeOnInt8Activations) {
+  if (std::string_view(GetParam()) == "gptq-act-order") GTEST_SKIP() << "groups differ";
   const CpuFeatures features = *usable_cpu_features();
-  const std::string kind = std::string("-") + GetParam();
-  const std::vector<float> expected = logits("", ActivationPrecision::f32, features);
-  const std::vector<float> actual = logits(kind, ActivationPrecision::bf16, features);
+  const std::vector<float> expected = logits("-int4", ActivationPrecision::bf16, features);
+  const std::vector<float> actual =
+      logits(std::string("-") + GetParam(), ActivationPrecision::bf16, features);
   ASSERT_EQ(actual.size(), expected.size());
-  EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative, 3e-2);
+  EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative, 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FourBitModel,

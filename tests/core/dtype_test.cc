@@ -50,5 +50,20 @@ TEST(F16, KnownValuesAndRounding) {
   EXPECT_EQ(to_f16(-0.0f).bits, 0x8000);
 }
 
+TEST(Dtype, EveryE4m3PatternFollowsItsDefinition) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const float value = to_float(f8_e4m3_t{static_cast<uint8_t>(bits)});
+    const int exponent = (bits >> 3) & 15, mantissa = bits & 7;
+    EXPECT_EQ(std::signbit(value), bits >= 128);
+    if ((bits & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(value));
+    } else if (exponent == 0) {
+      EXPECT_EQ(std::abs(value), std::ldexp(static_cast<float>(mantissa), -9));
+    } else {
+      EXPECT_EQ(std::abs(value), std::ldexp(static_cast<float>(8 + mantissa), exponent - 10));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tw

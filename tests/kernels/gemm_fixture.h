@@ -96,9 +96,10 @@ inline std::vector<float> compute(const GemmKernel& kernel, const GemmProblem& p
 
 // The scalar kernel that reads the same activations as `kernel`.
 inline const GemmKernel& scalar_counterpart(const GemmKernel& kernel) {
-  const ActivationPrecision precision = kernel.activations == ActivationFormat::q8
-                                            ? ActivationPrecision::bf16
-                                            : ActivationPrecision::f32;
+  const bool is_integer =
+      kernel.activations == ActivationFormat::q8 || kernel.activations == ActivationFormat::int8;
+  const ActivationPrecision precision =
+      is_integer ? ActivationPrecision::bf16 : ActivationPrecision::f32;
   return select_gemm(kernel.format, precision, CpuFeatures{});
 }
 

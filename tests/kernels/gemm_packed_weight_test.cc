@@ -30,6 +30,14 @@ TEST(PackedWeight, LayoutCountsBytesOfEveryPart) {
   EXPECT_EQ(q6.super_scales, q6.scales + 32 * 16);
   EXPECT_EQ(q6.size, q6.super_scales + 64);
   EXPECT_EQ(q6.minimums, 0);
+
+  const PanelLayout int8 = panel_layout(WeightFormat::int8, 192);
+  EXPECT_EQ(int8.scales, 192 * 16);
+  EXPECT_EQ(int8.size, int8.scales + 64);
+
+  const PanelLayout fp8 = panel_layout(WeightFormat::fp8, 384);
+  EXPECT_EQ(fp8.scales, 384 * 16);
+  EXPECT_EQ(fp8.size, fp8.scales + 3 * 64);
 }
 
 TEST(PackedWeight, AllocatePadsAndZeroes) {
@@ -53,6 +61,10 @@ TEST(PackedWeight, AllocateRefusesBadShapes) {
   const auto huge = PackedWeight::allocate(WeightFormat::bf16, int64_t{1} << 30, int64_t{1} << 30);
   ASSERT_FALSE(huge.has_value());
   EXPECT_NE(huge.error().message.find("bf16"), std::string::npos);
+  EXPECT_TRUE(PackedWeight::allocate(WeightFormat::int8, 1, kMaxInt8Depth).has_value());
+  const auto deep = PackedWeight::allocate(WeightFormat::int8, 1, kMaxInt8Depth + 1);
+  ASSERT_FALSE(deep.has_value());
+  EXPECT_NE(deep.error().message.find("132104"), std::string::npos) << deep.error().message;
 }
 
 // The documented example values, by hand: the offsets are a contract with the packers.
@@ -136,6 +148,10 @@ TEST(PackedWeight, RandomWeightsKeepTheContract) {
       for (int64_t k = 0; k < 300; ++k) {
         const int quant =
             stored_quant(*weight, weight->panel(n / kTileN), static_cast<int>(n % kTileN), k);
+        if (t.quant_kind == QuantKind::e4m3) {
+          ASSERT_NE(quant & 0x7f, 0x7f);
+          continue;
+        }
         ASSERT_GE(quant, t.min_quant);
         ASSERT_LE(quant, t.max_quant);
       }

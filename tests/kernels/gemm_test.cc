@@ -43,6 +43,9 @@ float prepared_value(const PreparedActivations& a, int64_t m, int64_t k) {
     case ActivationFormat::q8:
       return a.groups[m * a.group_stride + k / 32].scale *
              static_cast<float>(reinterpret_cast<const int8_t*>(a.values)[index]);
+    case ActivationFormat::int8:
+      return a.groups[m * a.group_stride].scale *
+             static_cast<float>(reinterpret_cast<const int8_t*>(a.values)[index]);
   }
   return 0;
 }
@@ -209,7 +212,8 @@ TEST_P(GemmKernelTest, ExtremeQuantsDoNotSaturate) {
     for (float sign : {-1.0f, 1.0f}) {
       for (int64_t m : {1, 20}) {
         GemmProblem problem = random_problem(kernel().format, m, 32, 512, 13);
-        const int fill = t.bits == 4 ? quant * 17 : quant;
+        int fill = t.bits == 4 ? quant * 17 : quant;
+        if (t.quant_kind == QuantKind::e4m3) fill = quant < 0 ? 0xfe : 0x7e;
         for (int64_t p = 0; p < problem.weight.num_panels(); ++p) {
           std::memset(problem.weight.panel(p), fill, static_cast<size_t>(512 * 16 * t.bits / 8));
         }
@@ -218,6 +222,61 @@ TEST_P(GemmKernelTest, ExtremeQuantsDoNotSaturate) {
         expect_close_to_double(kernel(), problem, compute(kernel(), problem));
       }
     }
+  }
+}
+
+// Every bit pattern of e4m3, among them NaN and the denormals. A NaN spoils its own channel only.
+TEST_P(GemmKernelTest, EveryFp8PatternIsExact) {
+  if (traits(kernel().format).quant_kind != QuantKind::e4m3) return;
+  for (int64_t m : {1, 5, 40}) {
+    GemmProblem problem = random_problem(kernel().format, m, 35, 256, 51);
+    for (float& x : problem.a) x = 0.0f;
+    const auto set_weight = [&](int64_t n, int64_t k, int bits) {
+      problem.weight.panel(n / kTileN)[byte_quant_offset(static_cast<int>(n % kTileN), k)] =
+          static_cast<std::byte>(bits);
+    };
+    // Row i reads the weights at k = i alone; in channel 3 those are all the patterns.
+    for (int first = 0; first < 256; first += static_cast<int>(m)) {
+      for (int64_t i = 0; i < m && first + i < 256; ++i) {
+        const int bits = static_cast<int>(first + i);
+        const bool is_nan = (bits & 0x7f) == 0x7f;
+        set_weight(3, 129 + i, is_nan ? 0 : bits);
+        problem.a[static_cast<size_t>(i * problem.k + 129 + i)] = 1.0f;
+      }
+      const std::vector<float> c = compute(kernel(), problem);
+      expect_correct(kernel(), problem, {}, c);
+      for (int64_t i = 0; i < m && first + i < 256; ++i) {
+        const int bits = static_cast<int>(first + i);
+        if ((bits & 0x7f) == 0x7f) continue;
+        const float scale = group_values(problem.weight, problem.weight.panel(0), 3, 129).scale;
+        const float value = to_float(f8_e4m3_t{static_cast<uint8_t>(bits)});
+        ASSERT_EQ(c[static_cast<size_t>(i * problem.n + 3)], value * scale) << bits;
+      }
+    }
+    for (int bits : {0x7f, 0xff}) {
+      GemmProblem poisoned = random_problem(kernel().format, m, 35, 256, 51);
+      const std::vector<float> clean = compute(kernel(), poisoned);
+      poisoned.weight.panel(1)[byte_quant_offset(4, 200)] = static_cast<std::byte>(bits);
+      const std::vector<float> c = compute(kernel(), poisoned);
+      for (size_t i = 0; i < c.size(); ++i) {
+        if (i % 35 == 20) {
+          ASSERT_TRUE(std::isnan(c[i])) << kernel().name;
+        } else {
+          ASSERT_EQ(c[i], clean[i]) << kernel().name;
+        }
+      }
+    }
+  }
+}
+
+// Sums that a float cannot hold exactly must still be exact integers before they are rounded once.
+TEST_P(GemmKernelTest, DeepInt8SumsAreExact) {
+  if (kernel().format != WeightFormat::int8) return;
+  for (int quant : {-128, 127}) {
+    GemmProblem problem = random_problem(kernel().format, 17, 16, 131072, 3);
+    std::memset(problem.weight.panel(0), quant, static_cast<size_t>(problem.k * kTileN));
+    for (float& x : problem.a) x = 3.0f;
+    expect_correct(kernel(), problem, {}, compute(kernel(), problem));
   }
 }
 
@@ -298,7 +357,10 @@ TEST(GemmSelection, EveryFeatureSetGetsASupportedKernel) {
         ASSERT_TRUE(kernel.supported(features)) << kernel.name;
         if (precision == ActivationPrecision::f32) {
           ASSERT_EQ(kernel.activations, ActivationFormat::f32);
-        } else if (format != WeightFormat::bf16) {
+        } else if (format == WeightFormat::int8) {
+          ASSERT_EQ(kernel.activations, ActivationFormat::int8);
+        } else if (traits(format).quant_kind == QuantKind::integer &&
+                   format != WeightFormat::bf16) {
           ASSERT_EQ(kernel.activations, ActivationFormat::q8);
         }
       }

@@ -176,6 +176,8 @@ constexpr GemmKernel kKernels[] = {
     scalar_q8("scalar_q8_1_q8", q8_1),
     scalar_q8("scalar_q8_k_q8", q8_k),
     scalar_q8("scalar_q8_k16_q8", q8_k16),
+    {"scalar_int8", Isa::scalar, always, int8, Format::int8, scalar::gemm_int8,
+     scalar::prepare_int8},
 
     {"avx512_bf16_f32", Isa::avx512, has_avx512, bf16, Format::f32, run<avx512::gemm_bf16_f32>,
      prepare<avx2::prepare_f32>},
@@ -201,6 +203,8 @@ constexpr GemmKernel kKernels[] = {
     scalar_f32("scalar_q8_1_f32", q8_1),
     scalar_f32("scalar_q8_k_f32", q8_k),
     scalar_f32("scalar_q8_k16_f32", q8_k16),
+    scalar_f32("scalar_int8_f32", int8),
+    scalar_f32("scalar_fp8_f32", fp8),
 };
 
 const char* to_string(Format format) {
@@ -211,6 +215,8 @@ const char* to_string(Format format) {
       return "bf16";
     case Format::q8:
       return "q8";
+    case Format::int8:
+      return "int8";
   }
   return "?";
 }
@@ -264,7 +270,7 @@ Status validate(const GemmKernel& kernel, const GemmArguments& arguments) {
   const PreparedActivations expected = layout_prepared_activations(a.format, 0, a.k, nullptr);
   if (reinterpret_cast<uintptr_t>(a.values) % 64 != 0 || a.row_stride != expected.row_stride ||
       a.groups_per_row != expected.groups_per_row || a.group_stride != expected.group_stride ||
-      (a.format == Format::q8 && a.groups == nullptr)) {
+      (a.groups_per_row > 0 && a.groups == nullptr)) {
     return error(kInvalid,
                  "gemm {}: activations (row stride {}, {} groups) are not laid out by "
                  "layout_prepared_activations (row stride {}, {} groups, 64-byte aligned)",

@@ -3,7 +3,7 @@
 // A GEMM is two steps, so that activations are prepared once and shared by all threads (and by
 // all weights that read the same input, such as gate and up):
 //   1. prepare_activations: rows of fp32 A -> the form that the weight's kernel multiplies
-//      (fp32, bf16, or int8 with a scale per group of 32), split over threads by rows;
+//      (fp32, bf16, or int8 with a scale per group of 32 or per row), split over threads by rows;
 //   2. gemm: each thread computes a range of panels (16 output channels each).
 // Between the two lies a barrier of the caller.
 //
@@ -12,10 +12,14 @@
 //   q8:   per group of 32 the products are summed exactly in int32 (zero point taken off), then
 //         acc = fma(float(sum), weight_scale * a_scale, acc), and, where there are minimums,
 //         acc = fma(minimum, a_scale * a_sum, acc); groups in order (of 16: two sums per group)
+//   int8: the products of all of K are summed exactly in int32, then
+//         acc = float(sum) * weight_scale * a_scale
+//   fp8:  weights have a scale per 128 of K: products of the unscaled weights are summed as for f32
+//         (or bf16), then acc = fma(group_sum, weight_scale, acc); groups in order
 //   bf16: as the processor's bf16 instructions do it: equal within a kernel, not between kernels
 // Then acc *= output_scale, where the weight has them, and c = acc + bias, or c += acc + bias. So
-// f32 and q8 kernels of all instruction sets agree bit for bit, and in every kernel a row does not
-// depend on M, on the thread count or on the rows computed beside it.
+// f32, q8 and int8 kernels of all instruction sets agree bit for bit, and in every kernel a row
+// does not depend on M, on the thread count or on the rows computed beside it.
 //
 // An activation that is NaN or infinite makes its own row of C NaN (or infinite), nothing else.
 #pragma once
@@ -37,17 +41,19 @@ enum class ActivationFormat : uint8_t {
   f32,   // [M, K] float
   bf16,  // [M, K] bf16
   q8,    // [M, K] int8 within [-127, 127], and an ActivationGroup per row and group of 32
+  int8,  // [M, K] int8 within [-127, 127], and an ActivationGroup per row
 };
 
 // Groups smaller than this (and their scale) count as zero: 127 / max|x| would overflow.
 inline constexpr float kSmallestQuantizedMagnitude = 1e-30f;
 
-// What the q8 kernels need to know of 32 activations: x = scale * quant, scale = max|x| / 127.
+// What the q8 kernels need to know of 32 activations, and the int8 kernels of a row:
+// x = scale * quant, scale = max|x| / 127.
 struct ActivationGroup {
   float scale;
   float scaled_sum;        // scale * sum
-  int32_t sum;             // of the 32 quants
-  int32_t first_half_sum;  // of the first 16
+  int32_t sum;             // of the quants
+  int32_t first_half_sum;  // of the first 16 of 32; 0 for rows
 };
 
 // How exact the activations are kept. `bf16` allows what is fastest: bf16 (or fp32) activations for
@@ -62,7 +68,7 @@ struct PreparedActivations {
   int64_t k = 0;
   int64_t row_stride = 0;             // elements between rows of `values`
   std::byte* values = nullptr;        // f32, bf16 or int8; 64-byte aligned rows
-  ActivationGroup* groups = nullptr;  // q8: [M, groups_per_row]
+  ActivationGroup* groups = nullptr;  // q8 and int8: [M, groups_per_row]
   int64_t groups_per_row = 0;
   int64_t group_stride = 0;  // groups between rows; those behind the row's are zero
 };

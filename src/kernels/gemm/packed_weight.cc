@@ -15,6 +15,20 @@ int64_t round_up(int64_t value, int64_t multiple) {
 constexpr int64_t kMaxExtent = int64_t{1} << 30;
 constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
+int64_t scale_bytes(ScaleKind kind) {
+  switch (kind) {
+    case ScaleKind::none:
+      return 0;
+    case ScaleKind::f16:
+      return 2;
+    case ScaleKind::f32:
+      return 4;
+    case ScaleKind::nested:
+      return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 PanelLayout panel_layout(WeightFormat format, int64_t padded_k) {
@@ -27,8 +41,7 @@ PanelLayout panel_layout(WeightFormat format, int64_t padded_k) {
     return begin;
   };
   const auto reserve_group_values = [&](int64_t& values, int64_t& super_values) {
-    const int64_t groups = padded_k / t.group_size;
-    values = reserve(groups * kTileN * (t.scale_kind == ScaleKind::f16 ? 2 : 1));
+    values = reserve(num_groups(t, padded_k) * kTileN * scale_bytes(t.scale_kind));
     if (t.scale_kind == ScaleKind::nested) {
       super_values = reserve(padded_k / kSuperGroup * kTileN * 2);
     }
@@ -47,6 +60,11 @@ Expected<PackedWeight> PackedWeight::allocate(WeightFormat format, int64_t n, in
     return error(ErrorCode::invalid_argument,
                  "weight matrix [{}, {}] in {}: both extents must lie between 1 and {}", n, k,
                  traits(format).name, kMaxExtent);
+  }
+  if (format == WeightFormat::int8 && k > kMaxInt8Depth) {
+    return error(ErrorCode::invalid_argument,
+                 "weight matrix [{}, {}] in {}: at most {} columns, or their sums would overflow",
+                 n, k, traits(format).name, kMaxInt8Depth);
   }
   PackedWeight weight;
   weight.format_ = format;

@@ -18,8 +18,10 @@
 //   4-bit group: [K/32]         {[4 k4][16 channels][4 bytes]}; byte b of k4 step s holds, in its
 //                               low nibble, k = 4s + b and, in its high nibble, k = 16 + 4s + b
 //                                                                                      256 bytes
+//   int8, fp8:   [K/4]          {[16 channels][4 k]} int8 or e4m3, as the 8-bit groups
 //   then, for the group formats, the scales of the panel, and then the minimums if it has any:
 //     ScaleKind::f16     [K/group_size][16] f16
+//     ScaleKind::f32     [groups][16] f32; int8 has one group, all of K
 //     ScaleKind::nested  [K/group_size][16] int8 or uint8 multipliers, then [K/256][16] f16: the
 //                        scale of a group is multiplier * super-scale (GGUF's K types, kept exact)
 //   and the zero points, where each group has its own: [K/group_size][16] uint8, 0 to 16
@@ -30,9 +32,13 @@
 // format (8 for Q4_0) or belongs to the group; minimum is 0 unless has_minimum; and output_scale, a
 // number per output channel that few weights have, is applied to the finished sum.
 //
+// fp8 (e4m3fn: no infinity, NaN where all bits but the sign are set) keeps the bytes of the
+// checkpoint, NaN included; its weight is scale * value.
+//
 // Quants stay within the format's [min_quant, max_quant]; kernels rely on it to sum products in
-// 16 bits. Only q8_0 is signed. Scales and minimums are finite: an infinite one would make NaN of
-// the zeros that pad K. Padding is zero throughout: quants, scales, minimums and zero points.
+// 16 bits. Only q8_0 and int8 are signed. Scales and minimums are finite: an infinite one would
+// make NaN of the zeros that pad K. Padding is zero throughout: quants, scales, minimums and zero
+// points.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +54,10 @@ namespace tw::kernels {
 inline constexpr int kTileN = 16;
 inline constexpr int kSuperGroup = 256;  // weights along K that share a nested super-scale
 
-enum class ScaleKind : uint8_t { none, f16, nested };
+enum class ScaleKind : uint8_t { none, f16, f32, nested };
+
+// What a stored quant is: an integer (or an index into a codebook), or an 8-bit float.
+enum class QuantKind : uint8_t { integer, e4m3 };
 
 // What a 4-bit index stands for. The e2m1 floats (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives)
 // are kept doubled and moved up by 12, so that they are unsigned integers with the zero point 12.
@@ -81,13 +90,15 @@ enum class WeightFormat : uint8_t {
   q8_1,    // 8 bit (0..31), group 32, f16 scale and minimum                GGUF Q5_1
   q8_k,    // 8 bit (0..31), group 32, nested scale and minimum             GGUF Q5_K
   q8_k16,  // 8 bit (0..63), group 16, nested signed scale, zero point 32   GGUF Q6_K
+  int8,    // 8 bit, f32 scale per channel                              W8A8 checkpoints
+  fp8,     // e4m3, f32 scale per channel and 128 of K                  FP8 checkpoints
 };
-inline constexpr int kNumWeightFormats = 11;
+inline constexpr int kNumWeightFormats = 13;
 
 struct WeightFormatTraits {
   const char* name;
   int bits;        // per stored quant; 16 for bf16
-  int group_size;  // weights along K that share a scale; 0 for bf16
+  int group_size;  // weights along K that share a scale; 0: all of them (int8), or no scale
   ScaleKind scale_kind;
   bool has_minimum;
   bool signed_multipliers;  // nested scales: int8 (Q6_K) instead of uint8
@@ -97,6 +108,7 @@ struct WeightFormatTraits {
   int k_alignment;  // K is padded to a multiple of this
   bool has_zero_points = false;
   Codebook codebook = Codebook::none;
+  QuantKind quant_kind = QuantKind::integer;
 };
 
 constexpr WeightFormatTraits traits(WeightFormat format) {
@@ -126,14 +138,31 @@ constexpr WeightFormatTraits traits(WeightFormat format) {
       return {"q8_k", 8, 32, ScaleKind::nested, true, false, 0, 0, 31, 256};
     case q8_k16:
       return {"q8_k16", 8, 16, ScaleKind::nested, false, true, 32, 0, 63, 256};
+    case int8:
+      return {"int8", 8, 0, ScaleKind::f32, false, false, 0, -128, 127, 64};
+    case fp8:
+      return {"fp8", 8,   128, ScaleKind::f32, false,          false,          0,
+              -448,  448, 128, false,          Codebook::none, QuantKind::e4m3};
   }
   return {};
 }
 
+// Scales that a channel has, and which of them position k belongs to.
+constexpr int64_t num_groups(const WeightFormatTraits& t, int64_t padded_k) {
+  return t.group_size == 0 ? 1 : padded_k / t.group_size;
+}
+constexpr int64_t group_of(const WeightFormatTraits& t, int64_t k) {
+  return t.group_size == 0 ? 0 : k / t.group_size;
+}
+
+// int8 sums products over all of K in 32 bits: 128 * 127 * K stays below 2^31.
+inline constexpr int64_t kMaxInt8Depth = ((int64_t{1} << 31) - 1) / (128 * 127);
+
 inline constexpr WeightFormat kAllWeightFormats[kNumWeightFormats] = {
     WeightFormat::bf16, WeightFormat::q4_0, WeightFormat::q4_1,   WeightFormat::q4_k,
     WeightFormat::q4_z, WeightFormat::fp4,  WeightFormat::fp4_16, WeightFormat::q8_0,
-    WeightFormat::q8_1, WeightFormat::q8_k, WeightFormat::q8_k16};
+    WeightFormat::q8_1, WeightFormat::q8_k, WeightFormat::q8_k16, WeightFormat::int8,
+    WeightFormat::fp8};
 
 // Where a weight lies inside its panel: byte offsets of channel c (0..15) at position k.
 constexpr int64_t bf16_offset(int c, int64_t k) {
@@ -152,7 +181,7 @@ constexpr bool is_high_nibble(int64_t k) {
 // Byte offsets inside one panel, derived from format and padded K.
 struct PanelLayout {
   int64_t quants = 0;          // always offset 0
-  int64_t scales = 0;          // f16 scales or nested multipliers
+  int64_t scales = 0;          // f16 or f32 scales, or nested multipliers
   int64_t super_scales = 0;    // nested only
   int64_t minimums = 0;        // f16 minimums or nested multipliers
   int64_t super_minimums = 0;  // nested only; the minimum is multiplier * super-minimum, which
@@ -167,8 +196,8 @@ PanelLayout panel_layout(WeightFormat format, int64_t padded_k);
 class PackedWeight {
  public:
   PackedWeight() = default;
-  // Panels of zero bytes (padding need not be written). Fails when N or K is not positive or the
-  // size overflows.
+  // Panels of zero bytes (padding need not be written). Fails when N or K is not positive, the size
+  // overflows, or an int8 matrix is deeper than kMaxInt8Depth.
   static Expected<PackedWeight> allocate(WeightFormat format, int64_t n, int64_t k);
 
   WeightFormat format() const { return format_; }

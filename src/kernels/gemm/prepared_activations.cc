@@ -1,4 +1,4 @@
-// The memory of prepared activations: values first, then the groups of q8.
+// The memory of prepared activations: values first, then the groups of q8 and int8.
 #include "core/check.h"
 #include "kernels/gemm/gemm.h"
 
@@ -16,6 +16,7 @@ int64_t element_size(ActivationFormat format) {
     case ActivationFormat::bf16:
       return 2;
     case ActivationFormat::q8:
+    case ActivationFormat::int8:
       return 1;
   }
   return 0;
@@ -29,11 +30,13 @@ int64_t row_bytes(ActivationFormat format, int64_t k) {
 }
 
 int64_t groups_per_row(ActivationFormat format, int64_t k) {
+  if (format == ActivationFormat::int8) return 1;
   return format == ActivationFormat::q8 ? round_up(k, kSuperGroup) / 32 : 0;
 }
 
 int64_t group_stride(ActivationFormat format, int64_t k) {
   constexpr int64_t kGroupsPerLine = 64 / sizeof(ActivationGroup);
+  if (format == ActivationFormat::int8) return kGroupsPerLine;
   return format == ActivationFormat::q8 ? groups_per_row(format, k) + kGroupsPerLine : 0;
 }
 
@@ -56,7 +59,7 @@ PreparedActivations layout_prepared_activations(ActivationFormat format, int64_t
   a.values = memory;
   a.groups_per_row = groups_per_row(format, k);
   a.group_stride = group_stride(format, k);
-  if (format == ActivationFormat::q8) {
+  if (a.groups_per_row > 0) {
     a.groups = reinterpret_cast<ActivationGroup*>(memory + m * row_bytes(format, k));
   }
   return a;

@@ -38,7 +38,9 @@ GroupValues group_values(const PackedWeight& weight, const std::byte* panel, int
   const WeightFormatTraits t = traits(weight.format());
   const PanelLayout& layout = weight.layout();
   GroupValues values;
-  if (t.scale_kind == ScaleKind::f16) {
+  if (t.scale_kind == ScaleKind::f32) {
+    values.scale = load<float>(panel, layout.scales, group_of(t, k) * kTileN + channel);
+  } else if (t.scale_kind == ScaleKind::f16) {
     const int64_t index = k / t.group_size * kTileN + channel;
     values.scale = to_float(load<f16_t>(panel, layout.scales, index));
     if (t.has_minimum) values.minimum = to_float(load<f16_t>(panel, layout.minimums, index));
@@ -64,8 +66,8 @@ int stored_quant(const PackedWeight& weight, const std::byte* panel, int channel
     return is_high_nibble(k) ? byte >> 4 : byte & 15;
   }
   const int64_t offset = byte_quant_offset(channel, k);
-  return t.min_quant < 0 ? int{load<int8_t>(panel, offset, 0)}
-                         : int{load<uint8_t>(panel, offset, 0)};
+  const bool is_signed = t.min_quant < 0 && t.quant_kind == QuantKind::integer;
+  return is_signed ? int{load<int8_t>(panel, offset, 0)} : int{load<uint8_t>(panel, offset, 0)};
 }
 
 void unpack_row(const PackedWeight& weight, int64_t n, float* out) {
@@ -82,9 +84,13 @@ void unpack_row(const PackedWeight& weight, int64_t n, float* out) {
     }
     const GroupValues group = group_values(weight, panel, channel, k);
     const int quant = stored_quant(weight, panel, channel, k);
-    const int factor = t.codebook == Codebook::none ? quant : codebook.factors[quant];
-    const auto offset = static_cast<float>(factor - zero_point(weight, panel, channel, k));
-    out[k] = std::fma(group.scale, offset, group.minimum) * output_scale;
+    float factor = static_cast<float>(quant - zero_point(weight, panel, channel, k));
+    if (t.codebook != Codebook::none) {
+      factor = static_cast<float>(codebook.factors[quant] - t.zero_point);
+    } else if (t.quant_kind == QuantKind::e4m3) {
+      factor = to_float(f8_e4m3_t{static_cast<uint8_t>(quant)});
+    }
+    out[k] = std::fma(group.scale, factor, group.minimum) * output_scale;
   }
 }
 
@@ -100,8 +106,10 @@ Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, 
   // Quant times scale lies within about [-1, 1] whatever the format.
   const float unit = 1.0f / static_cast<float>(std::max(t.max_quant, 1));
   const auto random_scale = [&](float magnitude) {
-    return to_f16(magnitude * (0.5f + static_cast<float>(uniform(0, 1000)) / 1000.0f));
+    return magnitude * (0.5f + static_cast<float>(uniform(0, 1000)) / 1000.0f);
   };
+  // Half of the bit patterns of e4m3 are tiny; its scales make up for it.
+  const float f32_unit = t.quant_kind == QuantKind::e4m3 ? 2.0f * unit : unit;
 
   for (int64_t channel = 0; channel < n; ++channel) {
     std::byte* panel = weight->panel(channel / kTileN);
@@ -112,9 +120,10 @@ Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, 
         store(panel, bf16_offset(c, i), 0, to_bf16(value));
         continue;
       }
-      const auto quant = static_cast<uint8_t>(uniform(t.min_quant, t.max_quant));
+      const int quant = t.quant_kind == QuantKind::e4m3 ? uniform(0, 1) * 0x80 + uniform(0, 0x7e)
+                                                        : uniform(t.min_quant, t.max_quant);
       if (t.bits == 8) {
-        store(panel, byte_quant_offset(c, i), 0, quant);
+        store(panel, byte_quant_offset(c, i), 0, static_cast<uint8_t>(quant));
       } else {
         auto byte = load<uint8_t>(panel, nibble_quant_offset(c, i), 0);
         byte = static_cast<uint8_t>(byte | (is_high_nibble(i) ? quant << 4 : quant));
@@ -122,11 +131,13 @@ Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, 
       }
     }
     if (t.scale_kind == ScaleKind::none) continue;
-    for (int64_t i = 0; i < k; i += t.group_size) {
-      const int64_t index = i / t.group_size * kTileN + c;
-      if (t.scale_kind == ScaleKind::f16) {
-        store(panel, layout.scales, index, random_scale(unit));
-        if (t.has_minimum) store(panel, layout.minimums, index, random_scale(-0.5f));
+    for (int64_t group = 0; group <= group_of(t, k - 1); ++group) {
+      const int64_t index = group * kTileN + c;
+      if (t.scale_kind == ScaleKind::f32) {
+        store(panel, layout.scales, index, random_scale(f32_unit));
+      } else if (t.scale_kind == ScaleKind::f16) {
+        store(panel, layout.scales, index, to_f16(random_scale(unit)));
+        if (t.has_minimum) store(panel, layout.minimums, index, to_f16(random_scale(-0.5f)));
         if (t.has_zero_points) {
           store(panel, layout.zero_points, index, static_cast<uint8_t>(uniform(0, 16)));
         }
@@ -142,8 +153,10 @@ Expected<PackedWeight> random_weight(WeightFormat format, int64_t n, int64_t k, 
     if (t.scale_kind != ScaleKind::nested) continue;
     for (int64_t i = 0; i < k; i += kSuperGroup) {
       const int64_t index = i / kSuperGroup * kTileN + c;
-      store(panel, layout.super_scales, index, random_scale(unit / 32.0f));
-      if (t.has_minimum) store(panel, layout.super_minimums, index, random_scale(-0.5f / 32.0f));
+      store(panel, layout.super_scales, index, to_f16(random_scale(unit / 32.0f)));
+      if (t.has_minimum) {
+        store(panel, layout.super_minimums, index, to_f16(random_scale(-0.5f / 32.0f)));
+      }
     }
   }
   if (t.codebook != Codebook::none) {

@@ -20,11 +20,11 @@ GroupValues group_values(const PackedWeight& weight, const std::byte* panel, int
 // The zero point at position k of a channel of a panel, the format's or the group's.
 int zero_point(const PackedWeight& weight, const std::byte* panel, int channel, int64_t k);
 
-// The stored quant, before codebook and zero point; not for bf16.
+// The stored quant, before codebook and zero point; for fp8 its bits; not for bf16.
 int stored_quant(const PackedWeight& weight, const std::byte* panel, int channel, int64_t k);
 
 // Weights of output channel n as fp32: fma(scale, factor - zero_point, minimum), rounded once,
-// times the output scale, rounded again.
+// times the output scale, rounded again. The factor of fp8 is the number that its bits stand for.
 void unpack_row(const PackedWeight& weight, int64_t n, float* out /* [k] */);
 
 // A weight with random quants over their whole range and scales such that the weights are about

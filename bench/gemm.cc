@@ -44,7 +44,8 @@ struct Limit {
 };
 
 Limit arithmetic_limit(const GemmKernel& kernel, const MachineLimits& limits) {
-  const bool integer = kernel.activations == ActivationFormat::q8;
+  const bool integer =
+      kernel.activations == ActivationFormat::q8 || kernel.activations == ActivationFormat::int8;
   switch (kernel.isa) {
     case Isa::scalar:
       return {"none", 0};

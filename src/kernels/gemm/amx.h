@@ -33,6 +33,12 @@ void gemm_q8<WeightFormat::q8_k16>(const GemmTask& task);
 
 inline constexpr int kBlockRows = 16;
 
+// int8 weights times int8 activations, any number of rows: amx_int8.cc.
+void gemm_int8(const GemmTask& task);
+
+// fp8 weights times bf16 activations, any number of rows: amx_fp8.cc. Needs AVX512-VBMI.
+void gemm_fp8(const GemmTask& task);
+
 // bf16 weights times bf16 activations, any number of rows: amx_bf16.cc.
 void gemm_bf16(const GemmTask& task);
 void prepare_bf16(const PrepareTask& task);

@@ -56,8 +56,17 @@ void gemm_f32<WeightFormat::q8_k>(const GemmTask& task);
 template <>
 void gemm_f32<WeightFormat::q8_k16>(const GemmTask& task);
 
+template <>
+void gemm_f32<WeightFormat::int8>(const GemmTask& task);
+template <>
+void gemm_f32<WeightFormat::fp8>(const GemmTask& task);
+
+// int8 weights times int8 activations: avx2_int8.cc.
+void gemm_int8(const GemmTask& task);
+
 // avx2_prepare.cc
 void prepare_f32(const PrepareTask& task);
 void prepare_q8(const PrepareTask& task);
+void prepare_int8(const PrepareTask& task);
 
 }  // namespace tw::kernels::avx2

@@ -122,6 +122,30 @@ inline void transpose_step(const std::byte* from, __m128i (&by_k)[4]) {
   by_k[3] = _mm_unpackhi_epi64(first23, second23);
 }
 
+// 8 of the 16 bytes of e4m3, which must be sign-extended, as fp32 (see avx512_f32.cc).
+inline __m256 expand_e4m3(__m256i bytes) {
+  const __m256i places = _mm256_set1_epi32(static_cast<int>(0x87f00000u));
+  const __m256i bits = _mm256_and_si256(_mm256_slli_epi32(bytes, 20), places);
+  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
+  const __m256i magnitude = _mm256_and_si256(bytes, _mm256_set1_epi32(0x7f));
+  const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
+  const __m256i nan = _mm256_and_si256(is_nan, _mm256_set1_epi32(0x7fc00000));
+  return _mm256_or_ps(value, _mm256_castsi256_ps(nan));
+}
+
+// One group of a panel of fp8, before its scales.
+inline void expand_fp8_group(const std::byte* from, ExpandedBlock& block) {
+  for (int64_t k = 0; k < traits(WeightFormat::fp8).group_size; k += 4) {
+    __m128i by_k[4];
+    transpose_step(from + byte_quant_offset(0, k), by_k);
+    for (int i = 0; i < 4; ++i) {
+      const Integers bytes = expand_bytes(by_k[i], true);
+      store_channels(block.weights + (k + i) * kTileN,
+                     {expand_e4m3(bytes.low), expand_e4m3(bytes.high)});
+    }
+  }
+}
+
 // K positions [begin, begin + depth) of a panel as fp32; begin and depth are multiples of 32.
 template <WeightFormat format>
 inline void expand_block(const GemmTask& task, int64_t panel, int64_t begin, int64_t depth,
@@ -141,8 +165,8 @@ inline void expand_block(const GemmTask& task, int64_t panel, int64_t begin, int
     Integers zero_points = {_mm256_set1_epi32(t.zero_point), _mm256_set1_epi32(t.zero_point)};
     for (int64_t k = 0; k < depth; k += 4) {
       const int64_t at = begin + k;
-      if (at % t.group_size == 0) {
-        const int64_t group = at / t.group_size;
+      if (k == 0 || starts_group(t, at)) {
+        const int64_t group = group_of(t, at);
         scales = load_group_values<format>(base + task.layout.scales,
                                            base + task.layout.super_scales, group);
         if constexpr (t.has_minimum) {
@@ -177,11 +201,15 @@ inline void expand_block(const GemmTask& task, int64_t panel, int64_t begin, int
   }
 }
 
-template <int rows>
+// acc[rows][16] += products of an expanded block, times `scales` if it is_scaled.
+template <int rows, bool is_scaled>
 inline void multiply_block(const ExpandedBlock& block, int64_t depth, const float* a,
-                           int64_t stride, float* acc) {
+                           int64_t stride, const Channels& scales, float* acc) {
   Channels sums[rows];
-  for (int r = 0; r < rows; ++r) sums[r] = load_channels(acc + r * kTileN);
+  for (int r = 0; r < rows; ++r) {
+    sums[r] = is_scaled ? Channels{_mm256_setzero_ps(), _mm256_setzero_ps()}
+                        : load_channels(acc + r * kTileN);
+  }
   for (int64_t k = 0; k < depth; ++k) {
     const Channels w = load_channels(block.weights + k * kTileN);
 #pragma GCC unroll 8
@@ -191,24 +219,36 @@ inline void multiply_block(const ExpandedBlock& block, int64_t depth, const floa
       sums[r].high = _mm256_fmadd_ps(w.high, x, sums[r].high);
     }
   }
-  for (int r = 0; r < rows; ++r) store_channels(acc + r * kTileN, sums[r]);
+  for (int r = 0; r < rows; ++r) {
+    if constexpr (is_scaled) {
+      const Channels before = load_channels(acc + r * kTileN);
+      sums[r] = {_mm256_fmadd_ps(sums[r].low, scales.low, before.low),
+                 _mm256_fmadd_ps(sums[r].high, scales.high, before.high)};
+    }
+    store_channels(acc + r * kTileN, sums[r]);
+  }
 }
 
-template <int rows>
+template <int rows, bool is_scaled>
 inline void multiply_rows(const ExpandedBlock& block, int64_t depth, const float* a, int64_t stride,
-                          int64_t count, float* acc) {
+                          int64_t count, const Channels& scales, float* acc) {
   for (; count >= rows; count -= rows) {
-    multiply_block<rows>(block, depth, a, stride, acc);
+    multiply_block<rows, is_scaled>(block, depth, a, stride, scales, acc);
     a += rows * stride;
     acc += rows * kTileN;
   }
   if constexpr (rows > 1) {
-    if (count > 0) multiply_rows<rows / 2>(block, depth, a, stride, count, acc);
+    if (count > 0) {
+      multiply_rows<rows / 2, is_scaled>(block, depth, a, stride, count, scales, acc);
+    }
   }
 }
 
 template <WeightFormat format>
 void blocked_panels(const GemmTask& task) {
+  // The unscaled products of a group of fp8 are summed on their own.
+  constexpr bool is_scaled = format == WeightFormat::fp8;
+  constexpr int64_t block_depth = is_scaled ? traits(format).group_size : kBlockDepth;
   ExpandedBlock block;
   alignas(64) float acc[kMaxRows * kTileN];
   int64_t rows_per_block = kActivationBytes / (task.padded_k * static_cast<int64_t>(sizeof(float)));
@@ -220,10 +260,17 @@ void blocked_panels(const GemmTask& task) {
     const float* a = reinterpret_cast<const float*>(task.a) + begin * task.a_stride;
     for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
       for (int64_t i = 0; i < rows * kTileN; ++i) acc[i] = 0.0f;
-      for (int64_t k = 0; k < task.padded_k; k += kBlockDepth) {
-        const int64_t depth = task.padded_k - k < kBlockDepth ? task.padded_k - k : kBlockDepth;
-        expand_block<format>(task, panel, k, depth, block);
-        multiply_rows<kBlockRows>(block, depth, a + k, task.a_stride, rows, acc);
+      for (int64_t k = 0; k < task.padded_k; k += block_depth) {
+        const int64_t depth = task.padded_k - k < block_depth ? task.padded_k - k : block_depth;
+        Channels scales = {};
+        if constexpr (is_scaled) {
+          const std::byte* base = task.panels + panel * task.panel_size;
+          expand_fp8_group(base + byte_quant_offset(0, k), block);
+          scales = load_group_values<format>(base + task.layout.scales, nullptr, k / block_depth);
+        } else {
+          expand_block<format>(task, panel, k, depth, block);
+        }
+        multiply_rows<kBlockRows, is_scaled>(block, depth, a + k, task.a_stride, rows, scales, acc);
       }
       for (int64_t m = 0; m < rows; ++m) {
         finish_row(task, begin + m, panel, load_channels(acc + m * kTileN));
@@ -291,6 +338,15 @@ void gemm_f32<q8_k>(const GemmTask& task) {
 template <>
 void gemm_f32<q8_k16>(const GemmTask& task) {
   blocked_panels<q8_k16>(task);
+}
+
+template <>
+void gemm_f32<int8>(const GemmTask& task) {
+  blocked_panels<int8>(task);
+}
+template <>
+void gemm_f32<fp8>(const GemmTask& task) {
+  blocked_panels<fp8>(task);
 }
 
 }  // namespace tw::kernels::avx2

@@ -46,7 +46,9 @@ template <WeightFormat format>
 inline Channels load_group_values(const std::byte* values, const std::byte* super_values,
                                   int64_t index) {
   constexpr WeightFormatTraits t = traits(format);
-  if constexpr (t.scale_kind == ScaleKind::f16) {
+  if constexpr (t.scale_kind == ScaleKind::f32) {
+    return load_channels(reinterpret_cast<const float*>(values) + index * kTileN);
+  } else if constexpr (t.scale_kind == ScaleKind::f16) {
     return load_f16_channels(values + index * (2 * kTileN));
   } else {
     const Channels multipliers = load_multipliers<t.signed_multipliers>(values + index * kTileN);

@@ -63,7 +63,57 @@ inline void quantize_group(const float* x, std::byte* quants, ActivationGroup& g
   group.scaled_sum = group.scale * static_cast<float>(group.sum);
 }
 
+// 8 values of a row from k on, those behind its end as zeros.
+inline __m256 load_values(const float* x, int64_t k, int64_t end) {
+  const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const int64_t left = end - k;
+  if (left >= 8) return _mm256_loadu_ps(x + k);
+  if (left <= 0) return _mm256_setzero_ps();
+  return _mm256_maskload_ps(x + k,
+                            _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(left)), index));
+}
+
 }  // namespace
+
+void prepare_int8(const PrepareTask& task) {
+  const __m256i magnitude_bits = _mm256_set1_epi32(0x7fffffff);
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  for (int64_t m = task.row_begin; m < task.row_end; ++m) {
+    const float* x = task.a + m * task.a_stride;
+    std::byte* values = task.values + m * task.stride;
+    __m256i largest = _mm256_setzero_si256();
+    for (int64_t k = 0; k < task.k; k += 8) {
+      const __m256i bits = _mm256_castps_si256(load_values(x, k, task.k));
+      largest = _mm256_max_epi32(largest, _mm256_and_si256(bits, magnitude_bits));
+    }
+    const uint32_t bits = max_lanes(largest);
+    const float magnitude =
+        _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(bits))));
+    const bool usable = magnitude >= kSmallestQuantizedMagnitude && bits < 0x7f800000u;
+    const __m256 inverse = _mm256_set1_ps(usable ? 127.0f / magnitude : 0.0f);
+    __m256i sums = _mm256_setzero_si256();
+    int64_t k = 0;
+    for (; usable && k < task.k; k += kGroup) {
+      __m256i rounded[kVectors];
+      for (int i = 0; i < kVectors; ++i) {
+        rounded[i] = _mm256_cvtps_epi32(_mm256_mul_ps(load_values(x, k + 8 * i, task.k), inverse));
+        sums = _mm256_add_epi32(sums, rounded[i]);
+      }
+      const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(rounded[0], rounded[1]),
+                                                _mm256_packs_epi32(rounded[2], rounded[3]));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(values + k),
+                          _mm256_permutevar8x32_epi32(packed, order));
+    }
+    for (; k < task.stride; ++k) values[k] = std::byte{0};
+    ActivationGroup* groups = task.groups + m * task.groups_stride;
+    groups[0] = {};
+    groups[0].scale = magnitude / 127.0f;
+    groups[0].sum =
+        sum_lanes(_mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1)));
+    groups[0].scaled_sum = groups[0].scale * static_cast<float>(groups[0].sum);
+    for (int64_t g = 1; g < task.groups_stride; ++g) groups[g] = {};
+  }
+}
 
 void prepare_q8(const PrepareTask& task) {
   for (int64_t m = task.row_begin; m < task.row_end; ++m) {

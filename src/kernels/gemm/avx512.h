@@ -30,10 +30,18 @@ void gemm_q8<WeightFormat::q8_k>(const GemmTask& task);
 template <>
 void gemm_q8<WeightFormat::q8_k16>(const GemmTask& task);
 
+// int8 weights times int8 activations, with VNNI: avx512_int8.cc.
+void gemm_int8(const GemmTask& task);
+
 // avx512_prepare.cc
 void prepare_q8(const PrepareTask& task);
 
-// bf16 weights times fp32 activations: avx512_f32.cc.
-void gemm_bf16_f32(const GemmTask& task);
+// Weights of the format times fp32 activations: avx512_f32.cc.
+template <WeightFormat format>
+void gemm_f32(const GemmTask& task);
+template <>
+void gemm_f32<WeightFormat::bf16>(const GemmTask& task);
+template <>
+void gemm_f32<WeightFormat::fp8>(const GemmTask& task);
 
 }  // namespace tw::kernels::avx512

@@ -18,7 +18,9 @@ template <WeightFormat format>
 inline __m512 load_group_values(const std::byte* values, const std::byte* super_values,
                                 int64_t index) {
   constexpr WeightFormatTraits t = traits(format);
-  if constexpr (t.scale_kind == ScaleKind::f16) {
+  if constexpr (t.scale_kind == ScaleKind::f32) {
+    return _mm512_loadu_ps(values + index * (4 * kTileN));
+  } else if constexpr (t.scale_kind == ScaleKind::f16) {
     return load_f16_channels(values + index * (2 * kTileN));
   } else {
     const __m128i bytes =
@@ -52,6 +54,15 @@ inline void finish_row(const GemmTask& task, int64_t m, int64_t panel, __m512 va
   }
   if (task.accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), value);
   _mm512_mask_storeu_ps(c, mask, value);
+}
+
+// The exact sums of an int8 row: scaled, and on their way out.
+inline void finish_int8_row(const GemmTask& task, int64_t m, int64_t panel, __m512i sums) {
+  const std::byte* base = task.panels + panel * task.panel_size;
+  const __m512 scales = _mm512_loadu_ps(base + task.layout.scales);
+  const __m512 a_scale = _mm512_set1_ps(task.groups[m * task.groups_stride].scale);
+  const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scales);
+  finish_row(task, m, panel, _mm512_mul_ps(scaled, a_scale));
 }
 
 }  // namespace

@@ -30,6 +30,9 @@ bool has_avx512_vnni(const CpuFeatures& features) {
 bool has_amx_bf16(const CpuFeatures& features) {
   return has_avx512(features) && features.amx_tile && features.amx_bf16;
 }
+bool has_amx_bf16_and_vbmi(const CpuFeatures& features) {
+  return has_amx_bf16(features) && features.avx512_vbmi;
+}
 bool has_amx_int8(const CpuFeatures& features) {
   return has_avx512_vnni(features) && features.amx_tile && features.amx_int8;
 }
@@ -176,10 +179,21 @@ constexpr GemmKernel kKernels[] = {
     scalar_q8("scalar_q8_1_q8", q8_1),
     scalar_q8("scalar_q8_k_q8", q8_k),
     scalar_q8("scalar_q8_k16_q8", q8_k16),
+    {"amx_int8", Isa::amx, has_amx_int8, int8, Format::int8, run<amx::gemm_int8>,
+     prepare<avx2::prepare_int8>},
+    {"avx512_int8", Isa::avx512, has_avx512_vnni, int8, Format::int8, run<avx512::gemm_int8>,
+     prepare<avx2::prepare_int8>},
+    {"avx2_int8", Isa::avx2, has_avx2, int8, Format::int8, run<avx2::gemm_int8>,
+     prepare<avx2::prepare_int8>},
     {"scalar_int8", Isa::scalar, always, int8, Format::int8, scalar::gemm_int8,
      scalar::prepare_int8},
 
-    {"avx512_bf16_f32", Isa::avx512, has_avx512, bf16, Format::f32, run<avx512::gemm_bf16_f32>,
+    {"amx_fp8_bf16", Isa::amx, has_amx_bf16_and_vbmi, fp8, Format::bf16, run<amx::gemm_fp8>,
+     prepare<amx::prepare_bf16>},
+
+    {"avx512_bf16_f32", Isa::avx512, has_avx512, bf16, Format::f32, run<avx512::gemm_f32<bf16>>,
+     prepare<avx2::prepare_f32>},
+    {"avx512_fp8_f32", Isa::avx512, has_avx512, fp8, Format::f32, run<avx512::gemm_f32<fp8>>,
      prepare<avx2::prepare_f32>},
     avx2_f32<bf16>("avx2_bf16_f32"),
     avx2_f32<q4_0>("avx2_q4_0_f32"),
@@ -192,6 +206,8 @@ constexpr GemmKernel kKernels[] = {
     avx2_f32<q8_1>("avx2_q8_1_f32"),
     avx2_f32<q8_k>("avx2_q8_k_f32"),
     avx2_f32<q8_k16>("avx2_q8_k16_f32"),
+    avx2_f32<int8>("avx2_int8_f32"),
+    avx2_f32<fp8>("avx2_fp8_f32"),
     scalar_f32("scalar_bf16_f32", bf16),
     scalar_f32("scalar_q4_0_f32", q4_0),
     scalar_f32("scalar_q4_1_f32", q4_1),

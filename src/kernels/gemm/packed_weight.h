@@ -154,6 +154,9 @@ constexpr int64_t num_groups(const WeightFormatTraits& t, int64_t padded_k) {
 constexpr int64_t group_of(const WeightFormatTraits& t, int64_t k) {
   return t.group_size == 0 ? 0 : k / t.group_size;
 }
+constexpr bool starts_group(const WeightFormatTraits& t, int64_t k) {
+  return t.group_size == 0 ? k == 0 : k % t.group_size == 0;
+}
 
 // int8 sums products over all of K in 32 bits: 128 * 127 * K stays below 2^31.
 inline constexpr int64_t kMaxInt8Depth = ((int64_t{1} << 31) - 1) / (128 * 127);

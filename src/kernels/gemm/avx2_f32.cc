@@ -122,15 +122,18 @@ inline void transpose_step(const std::byte* from, __m128i (&by_k)[4]) {
   by_k[3] = _mm_unpackhi_epi64(first23, second23);
 }
 
-// 8 of the 16 bytes of e4m3, which must be sign-extended, as fp32 (see avx512_f32.cc).
-inline __m256 expand_e4m3(__m256i bytes) {
-  const __m256i places = _mm256_set1_epi32(static_cast<int>(0x87f00000u));
-  const __m256i bits = _mm256_and_si256(_mm256_slli_epi32(bytes, 20), places);
-  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
-  const __m256i magnitude = _mm256_and_si256(bytes, _mm256_set1_epi32(0x7f));
-  const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
-  const __m256i nan = _mm256_and_si256(is_nan, _mm256_set1_epi32(0x7fc00000));
-  return _mm256_or_ps(value, _mm256_castsi256_ps(nan));
+// 16 bytes of e4m3 as fp32, by way of f16 (see avx512_f32.cc).
+inline Channels expand_e4m3(__m128i bytes) {
+  const __m256i words = _mm256_cvtepi8_epi16(bytes);
+  const __m256i magnitude =
+      _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(0x3f80));
+  const __m256i sign = _mm256_and_si256(words, _mm256_set1_epi16(-0x8000));
+  const __m256i is_nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x3f80));
+  const __m256i nan = _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7e00));
+  const __m256i halves = _mm256_or_si256(_mm256_or_si256(magnitude, sign), nan);
+  const __m256 factor = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), factor),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), factor)};
 }
 
 // One group of a panel of fp8, before its scales.
@@ -139,9 +142,7 @@ inline void expand_fp8_group(const std::byte* from, ExpandedBlock& block) {
     __m128i by_k[4];
     transpose_step(from + byte_quant_offset(0, k), by_k);
     for (int i = 0; i < 4; ++i) {
-      const Integers bytes = expand_bytes(by_k[i], true);
-      store_channels(block.weights + (k + i) * kTileN,
-                     {expand_e4m3(bytes.low), expand_e4m3(bytes.high)});
+      store_channels(block.weights + (k + i) * kTileN, expand_e4m3(by_k[i]));
     }
   }
 }

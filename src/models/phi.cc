@@ -28,9 +28,7 @@ Expected<std::unique_ptr<Model>> load_phi3(const WeightLoader& loader, const Mod
 }
 
 constexpr Family kFamilies[] = {
-    {"Phi3ForCausalLM", load_phi3,
-     R"({"rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
-         "original_max_position_embeddings": 4096})"},
+    {"Phi3ForCausalLM", load_phi3, R"({"rms_norm_eps": 1e-5, "max_position_embeddings": 4096})"},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <regex>
 
+#include "weights/gguf_architectures.h"
 #include "weights/gguf_config.h"
 #include "weights/gguf_file.h"
 #include "weights/gguf_names.h"
@@ -57,9 +58,11 @@ class GgufCheckpoint final : public Checkpoint {
 
  private:
   Status collect_tensors() {
+    std::span<const GgufName> layer_names;
+    if (const GgufArchitecture* row = architecture()) layer_names = row->layer_names;
     for (size_t part = 0; part < files_.size(); ++part) {
       for (StoredTensor tensor : files_[part].tensors()) {
-        tensor.name = hugging_face_name(tensor.name);
+        tensor.name = hugging_face_name(tensor.name, layer_names);
         tensors_.push_back(std::move(tensor));
         part_of_tensor_.push_back(part);
       }
@@ -67,11 +70,13 @@ class GgufCheckpoint final : public Checkpoint {
     return index_tensors();
   }
 
+  // Null for an unknown one.
+  const GgufArchitecture* architecture() const {
+    return find_gguf_architecture(files_.front().string("general.architecture").value_or(""));
+  }
+
   void mark_interleaved_heads() {
-    if (config_.value("model_type", "") != "llama" &&
-        config_.value("model_type", "") != "mistral") {
-      return;
-    }
+    if (architecture() == nullptr || !architecture()->interleaved_heads) return;
     const auto ends_with = [](const std::string& name, std::string_view tail) {
       return name.size() >= tail.size() &&
              name.compare(name.size() - tail.size(), tail.size(), tail) == 0;

@@ -1,8 +1,9 @@
 #include "weights/gguf_config.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+
+#include "weights/gguf_architectures.h"
+#include "weights/gguf_rope.h"
 
 namespace tw {
 namespace {
@@ -17,62 +18,6 @@ const StoredTensor* find_tensor(std::span<const StoredTensor> tensors, std::stri
     if (tensor.name == name) return &tensor;
   }
   return nullptr;
-}
-
-// What Llama 3.1's scaling divides frequency `index` by.
-double llama3_divisor(double frequency, double factor, double low, double high, double original) {
-  const double wavelength = 2 * std::numbers::pi / frequency;
-  if (wavelength < original / high) return 1;
-  if (wavelength > original / low) return factor;
-  const double smooth = (original / wavelength - low) / (high - low);
-  return 1 / ((1 - smooth) / factor + smooth);
-}
-
-// Llama 3.1 and later: converters replace the scaling's parameters by its result, a divisor per
-// frequency. The parameters in use are few; the one that gives these divisors is the one.
-Expected<Json> llama3_scaling(const StoredTensor& divisors, double theta, int64_t rotary_dim,
-                              const std::string& file) {
-  const auto count = static_cast<size_t>(divisors.shape.back());
-  if (static_cast<int64_t>(count) != rotary_dim / 2 || divisors.type != StorageType::f32) {
-    return error(ErrorCode::corrupt_data, "{}: tensor {} has {} {} values, expected {} F32", file,
-                 divisors.name, count, traits(divisors.type).name, rotary_dim / 2);
-  }
-  std::vector<float> stored(count);
-  dequantize(divisors.type, divisors.data.data(), divisors.shape.back(), stored.data());
-  constexpr double kLow = 1, kHigh = 4, kOriginal = 8192;
-  for (const double factor : {8.0, 32.0, 16.0, 4.0, 2.0}) {
-    bool equal = true;
-    for (size_t i = 0; i < count && equal; ++i) {
-      const double frequency =
-          std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
-      const double expected = llama3_divisor(frequency, factor, kLow, kHigh, kOriginal);
-      equal = std::abs(stored[i] - expected) <= 1e-3 * expected;
-    }
-    if (equal) {
-      return Json{{"rope_type", "llama3"},
-                  {"factor", factor},
-                  {"low_freq_factor", kLow},
-                  {"high_freq_factor", kHigh},
-                  {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
-    }
-  }
-  return error(
-      ErrorCode::unsupported,
-      "{}: tensor {} holds frequency divisors of no known scaling (Llama 3.1's with factor "
-      "2 to 32)",
-      file, divisors.name);
-}
-
-// rope.scaling.* of the metadata, or nothing.
-Json metadata_scaling(const GgufFile& gguf, const std::string& prefix) {
-  const auto type = gguf.string(prefix + "rope.scaling.type");
-  const auto factor = gguf.number(prefix + "rope.scaling.factor");
-  if (!type || *type == "none" || !factor) return nullptr;
-  Json scaling = {{"rope_type", std::string(*type)}, {"factor", *factor}};
-  if (const auto original = gguf.integer(prefix + "rope.scaling.original_context_length")) {
-    scaling["original_max_position_embeddings"] = *original;
-  }
-  return scaling;
 }
 
 // A number per layer is accepted where all layers agree.
@@ -102,12 +47,15 @@ Expected<Json> gguf_model_config(const GgufFile& gguf, std::span<const StoredTen
   if (!architecture) {
     return error(ErrorCode::corrupt_data, "{}: metadata lacks general.architecture", file);
   }
-  if (*architecture != "llama") {
+  const GgufArchitecture* row = find_gguf_architecture(*architecture);
+  if (row == nullptr) {
     return Json{{"architectures", {std::string(*architecture)}},
                 {"model_type", std::string(*architecture)}};
   }
-  const std::string prefix = "llama.";
-  Json config = {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}};
+  const GgufModel model{gguf, tensors, std::string(*architecture) + "."};
+  const std::string& prefix = model.prefix;
+  Json config = {{"architectures", {std::string(row->hugging_face)}},
+                 {"model_type", std::string(row->model_type)}};
   const auto require = [&](const char* field, const std::string& key) -> Status {
     const auto value = layer_integer(gguf, key);
     if (!value) {
@@ -136,20 +84,15 @@ Expected<Json> gguf_model_config(const GgufFile& gguf, std::span<const StoredTen
   config["rms_norm_eps"] = gguf.number(prefix + "attention.layer_norm_rms_epsilon").value_or(1e-5);
   const double theta = gguf.number(prefix + "rope.freq_base").value_or(10000.0);
   config["rope_theta"] = theta;
-  if (const StoredTensor* divisors = find_tensor(tensors, "rope_freqs.weight")) {
-    const int64_t rotary_dim = gguf.integer(prefix + "rope.dimension_count")
-                                   .value_or(config.value("head_dim", int64_t{0}));
-    auto scaling = llama3_scaling(*divisors, theta, rotary_dim, file);
-    if (!scaling) return forward_error(scaling);
-    config["rope_scaling"] = std::move(*scaling);
-  } else {
-    config["rope_scaling"] = metadata_scaling(gguf, prefix);
+  const auto head_dim = config.value("head_dim", int64_t{0});
+  const auto rotary_dim = gguf.integer(prefix + "rope.dimension_count");
+  if (rotary_dim && head_dim > 0 && *rotary_dim < head_dim) {
+    config["partial_rotary_factor"] =
+        static_cast<double>(*rotary_dim) / static_cast<double>(head_dim);
   }
-  if (const auto window = gguf.integer(prefix + "attention.sliding_window"); window.value_or(0)) {
-    config["sliding_window"] = *window;
-    config["architectures"] = {"MistralForCausalLM"};
-    config["model_type"] = "mistral";
-  }
+  auto scaling = gguf_rope_scaling(model, theta, head_dim);
+  if (!scaling) return forward_error(scaling);
+  config["rope_scaling"] = std::move(*scaling);
   const StoredTensor* embeddings = find_tensor(tensors, "model.embed_tokens.weight");
   const GgufArray* tokens = gguf.array("tokenizer.ggml.tokens");
   if (embeddings != nullptr && embeddings->shape.size() == 2) {
@@ -162,6 +105,7 @@ Expected<Json> gguf_model_config(const GgufFile& gguf, std::span<const StoredTen
       find_tensor(tensors, "model.layers.0.self_attn.q_proj.bias") != nullptr;
   config["mlp_bias"] = find_tensor(tensors, "model.layers.0.mlp.gate_proj.bias") != nullptr;
   config["torch_dtype"] = "bfloat16";
+  if (row->complete != nullptr) row->complete(model, config);
   config.update(gguf_generation_config(gguf));
   return config;
 }
@@ -197,7 +141,8 @@ Json gguf_tokenizer_config(const GgufFile& gguf) {
       config[field] = *value;
     }
   }
-  if (const auto length = gguf.integer("llama.context_length")) {
+  const std::string architecture(gguf.string("general.architecture").value_or(""));
+  if (const auto length = gguf.integer(architecture + ".context_length")) {
     config["model_max_length"] = *length;
   }
   config["tokenizer_class"] = "PreTrainedTokenizerFast";

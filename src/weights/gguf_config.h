@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// The fields of Hugging Face's config.json. An architecture that is not of the Llama family is
+// The fields of Hugging Face's config.json. An unknown architecture (gguf_architectures.cc) is
 // passed on by its GGUF name, for the model registry to refuse.
 Expected<Json> gguf_model_config(const GgufFile& gguf, std::span<const StoredTensor> tensors);
 Json gguf_generation_config(const GgufFile& gguf);

@@ -22,6 +22,7 @@ import shutil
 import quantized_models
 import tensor_plans
 import test_models
+from gguf_files import write_gguf
 from random_weights import blocks_of_bf16
 from safetensors_files import write_json, write_model_weights, write_safetensors
 from shrink import set_tokens, shrink
@@ -67,6 +68,15 @@ def write_folder(folder, config, write_weights):
     print(folder)
 
 
+def write_gguf_model(path, name, config):
+    tensors = tensor_plans.tensors_of(config)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    tokenizer = make_tokenizer(config["vocab_size"])
+    write_gguf(draft, config, tensors, lambda tensor: blocks_of_bf16(name, tensor), tokenizer)
+    draft.rename(path)
+    print(path)
+
+
 def make_test_models(out):
     for name, config in test_models.MODELS.items():
         complete = {**config, "torch_dtype": "bfloat16"}
@@ -74,6 +84,8 @@ def make_test_models(out):
             complete.setdefault("hidden_act", "silu")
         set_tokens(complete, config["vocab_size"])
         write_model(out / name, name, complete, test_models.SHARDS.get(name, 1))
+        if name in test_models.GGUF:
+            write_gguf_model(out / f"{name}.gguf", name, complete)
     make_quantized_models(out)
 
 

@@ -156,7 +156,7 @@ MODELS = {
         "hidden_act": "gelu",
         "tie_word_embeddings": True,
     },
-    # Gemma 2: soft caps that bite, a scale that is not the head's, a window on every second layer.
+    # Gemma 2: soft caps that bite, a window on every second layer.
     "tiny-gemma2": {
         "architectures": ["Gemma2ForCausalLM"],
         "model_type": "gemma2",
@@ -171,18 +171,18 @@ MODELS = {
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
         "sliding_window": 16,
-        "query_pre_attn_scalar": 28,
+        "query_pre_attn_scalar": 48,
         "attn_logit_softcapping": 4.0,
         "final_logit_softcapping": 12.0,
         "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
     },
-    # Gemma 3: two windowed layers for each full one, two rotations, one of them scaled.
+    # Gemma 3: five windowed layers for each full one, two rotations, one of them scaled.
     "tiny-gemma3": {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
         "hidden_size": 88,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 7,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "head_dim": 64,
@@ -194,12 +194,11 @@ MODELS = {
         "rope_local_base_freq": 5000.0,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0},
         "sliding_window": 12,
-        "sliding_window_pattern": 3,
-        "query_pre_attn_scalar": 72,
+        "query_pre_attn_scalar": 64,
         "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
     },
-    # The same with the names of transformers 5.
+    # The same with the names of transformers 5, and a scale that is not the head's.
     "tiny-gemma3-names": {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
@@ -218,7 +217,7 @@ MODELS = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 3000.0},
         },
         "sliding_window": 20,
-        "query_pre_attn_scalar": 32,
+        "query_pre_attn_scalar": 40,
         "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
     },
@@ -377,3 +376,9 @@ MODELS = {
 }
 
 SHARDS = {"tiny-llama-linear": 2}
+
+# These are written as GGUF as well, and must compute the same.
+GGUF = [
+    "tiny-mistral", "tiny-llama-linear", "tiny-qwen2", "tiny-qwen3", "tiny-gemma", "tiny-gemma2",
+    "tiny-gemma3", "tiny-phi3", "tiny-phi3-long", "tiny-glm4", "tiny-olmo2",
+]

@@ -39,8 +39,8 @@ Expected<RopeConfig> parse_rope(const Json& parameters, ConfigFields& top) {
   if (rope.rope_type == "default") default_factor = 1.0;
   if (is_longrope && rope.original_max_position_embeddings) {
     const int64_t longest = top.integer("max_position_embeddings", 1, kLarge, kLarge);
-    default_factor =
-        static_cast<double>(longest) / static_cast<double>(*rope.original_max_position_embeddings);
+    const auto original = static_cast<double>(*rope.original_max_position_embeddings);
+    default_factor = std::max(1.0, static_cast<double>(longest) / original);
   }
   rope.factor = fields.number("factor", 1e-3, 1e6, default_factor);
   rope.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6, 1.0);

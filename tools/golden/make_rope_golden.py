@@ -41,6 +41,12 @@ CASES = [
      "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False},
     {"rope_type": "yarn", "rope_theta": 10000.0, "head_dim": 64, "max_position_embeddings": 8192,
      "factor": 2.0, "original_max_position_embeddings": 4096, "attention_factor": 1.25},
+    # LongRoPE within its original length and beyond it.
+    *({"rope_type": "longrope", "rope_theta": 10000.0, "head_dim": 16,
+       "max_position_embeddings": 131072, "factor": 32.0, "partial_rotary_factor": 0.75,
+       "original_max_position_embeddings": 4096, "sequence_length": length,
+       "short_factor": [1.0, 1.05, 1.1, 1.3, 1.8, 2.25],
+       "long_factor": [1.0, 1.4, 4.5, 8.0, 18.0, 40.0]} for length in (4096, 8192)),
 ]
 # Keys that LlamaConfig takes beside rope_parameters, or not at all.
 NOT_IN_CONFIG = ("head_dim", "max_position_embeddings", "sequence_length")

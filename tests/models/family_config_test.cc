@@ -1,0 +1,116 @@
+// What families make of their configurations: refusals that name the field, defaults of fields that
+// are left out, and the language models of multimodal checkpoints.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "models/changed_checkpoint.h"
+#include "models/forward_runner.h"
+#include "models/registry.h"
+
+namespace tw {
+namespace {
+
+using testing_support::ChangedCheckpoint;
+using testing_support::ForwardRunner;
+
+class FamilyConfig : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(folder_)) {
+      GTEST_SKIP() << folder_ << " is missing; run tools/proxy/make_proxy.py --tests";
+    }
+  }
+
+  std::unique_ptr<Checkpoint> open(const std::string& name) {
+    auto checkpoint = Checkpoint::open(folder_ / name);
+    EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
+    return checkpoint ? std::move(*checkpoint) : nullptr;
+  }
+
+  Expected<std::unique_ptr<Model>> load(const Checkpoint& checkpoint) {
+    return load_model(
+        {checkpoint, team_, *usable_cpu_features(), kernels::ActivationPrecision::f32, nullptr});
+  }
+
+  std::vector<float> logits(const Checkpoint& checkpoint) {
+    auto model = load(checkpoint);
+    EXPECT_TRUE(model) << (model ? "" : model.error().message);
+    if (!model) return {};
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 40; ++i) tokens.push_back(i * 41 % 250);
+    return ForwardRunner(**model, 64, 64).run(tokens);
+  }
+
+  // The message with which a model with one field changed is refused.
+  std::string refusal(const std::string& name, const char* field, Json value) {
+    const auto checkpoint = open(name);
+    if (!checkpoint) return "";
+    Json config = checkpoint->config();
+    config[field] = std::move(value);
+    const auto model = load(ChangedCheckpoint(*checkpoint, config));
+    EXPECT_FALSE(model) << name << " with another " << field;
+    return model ? "" : model.error().message;
+  }
+
+  void expect_refused(const std::string& name, const char* field, Json value, const char* words) {
+    const std::string message = refusal(name, field, std::move(value));
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+    EXPECT_NE(message.find(words), std::string::npos) << message << "\nlacks " << words;
+  }
+
+  const std::filesystem::path folder_ = std::filesystem::path(TW_SOURCE_DIR) / ".cache/test-models";
+  ThreadTeam team_{2};
+};
+
+TEST_F(FamilyConfig, UnsupportedValuesAreNamed) {
+  expect_refused("tiny-qwen2", "hidden_act", "relu", "hidden_act relu");
+  expect_refused("tiny-gemma2", "hidden_activation", "relu2", "hidden_act relu2");
+  expect_refused("tiny-ministral", "layer_types",
+                 {"full_attention", "linear_attention", "full_attention"},
+                 "linear_attention for layer 1");
+  expect_refused("tiny-ministral", "sliding_window", nullptr, "no sliding_window");
+  expect_refused("tiny-gemma3", "use_bidirectional_attention", true, "use_bidirectional_attention");
+  expect_refused("tiny-gemma3", "sliding_window_pattern", 0, "sliding_window_pattern is 0");
+  expect_refused("tiny-qwen2", "use_sliding_window", "yes", "use_sliding_window is \"yes\"");
+  expect_refused("tiny-smollm3", "no_rope_layers", {1, 0}, "no_rope_layers");
+  expect_refused("tiny-phi3", "rope_scaling", {{"type", "magic"}}, "rope type magic");
+  expect_refused("tiny-qwen3", "head_dim", 20, "head_dim is 20");
+}
+
+TEST_F(FamilyConfig, WhatMayBeLeftOutHasTransformersDefaults) {
+  for (const auto& [name, field] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"tiny-gemma", "tie_word_embeddings"},
+           {"tiny-gemma3", "rope_theta"},
+           {"tiny-gemma3", "tie_word_embeddings"},
+           {"tiny-glm4", "partial_rotary_factor"},
+           {"tiny-olmo3", "rope_theta"},
+           {"tiny-smollm3", "rope_theta"}}) {
+    SCOPED_TRACE(std::string(name) + " without " + field);
+    const auto checkpoint = open(name);
+    ASSERT_TRUE(checkpoint);
+    Json config = checkpoint->config();
+    ASSERT_TRUE(config.contains(field));
+    config.erase(field);
+    EXPECT_EQ(logits(ChangedCheckpoint(*checkpoint, config)), logits(*checkpoint));
+  }
+}
+
+TEST_F(FamilyConfig, TheLanguageModelOfAMultimodalCheckpointIsFound) {
+  const auto checkpoint = open("tiny-gemma3");
+  ASSERT_TRUE(checkpoint);
+  const Json config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                       {"model_type", "gemma3"},
+                       {"text_config", checkpoint->config()},
+                       {"vision_config", {{"hidden_size", 8}}}};
+  for (const char* prefix : {"language_model.model.", "model.language_model."}) {
+    const ChangedCheckpoint multimodal(*checkpoint, config, [&](const std::string& name) {
+      return prefix + name.substr(std::string("model.").size());
+    });
+    EXPECT_EQ(logits(multimodal), logits(*checkpoint));
+  }
+}
+
+}  // namespace
+}  // namespace tw

@@ -1,7 +1,8 @@
-"""One tiny model in every 4-bit format: the same weights, exactly, in each.
+"""One tiny model in every 4-bit and 8-bit format: the same weights, exactly, in each.
 
 A linear layer's weight is scale * integer, where the integers are those that 4 bits of every format
-have (0, 1, 2, 3, 4, 6 and their negatives) and scales are powers of two. So all the models must
+have (0, 1, 2, 3, 4, 6 and their negatives) and scales are powers of two. Eight bits have room for
+the integer and a part of the scale. So all the models must
 compute what the plain one does, which is in bf16.
 """
 
@@ -35,12 +36,12 @@ INTEGERS = np.array([0, 1, 2, 3, 4, 6, -1, -2, -3, -4, -6], np.int64)
 GROUP = 32
 
 
-def compressed(name, **weights):
+def compressed(name, num_bits=4, **weights):
     return {
         "quant_method": "compressed-tensors",
         "format": name,
         "ignore": ["lm_head"],
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, **weights}}},
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": num_bits, **weights}}},
     }
 
 
@@ -53,6 +54,12 @@ QUANTIZATION_CONFIGS = {
     "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "exclude_modules": ["lm_head"]},
     "nvfp4-divided": compressed("nvfp4-pack-quantized", type="float", strategy="tensor_group", group_size=16),
     "mxfp4": compressed("mxfp4-pack-quantized", type="float", strategy="group", group_size=GROUP),
+    "fp8-block": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                  "weight_block_size": [64, 128], "modules_to_not_convert": ["lm_head"]},
+    "fp8-channel": compressed("float-quantized", 8, type="float", strategy="channel", symmetric=True),
+    "fp8-tensor": compressed("float-quantized", 8, type="float", strategy="tensor", symmetric=True),
+    "int8": compressed("int-quantized", 8, type="int", strategy="channel", symmetric=True),
+    "w8a8-int8": {"quant_method": "w8a8_int8"},
 }
 
 
@@ -99,7 +106,34 @@ class Layer:
                 codes[self.integers == 2 * layouts.E2M1[code]] = code
         return layouts.pack_bytes(codes)
 
+    def bytes_with_scales(self, rows, columns, is_float):
+        """Values of 8 bits and the scales of blocks of rows x columns, powers of two."""
+        values = np.ldexp(self.integers.astype(np.float64), np.repeat(self.exponents, GROUP, axis=1))
+        n, k = values.shape
+        grid = (math.ceil(n / rows), math.ceil(k / columns))
+        scales = np.ldexp(1.0, int(self.exponents.min()) - np.indices(grid).sum(axis=0) % 3)
+        values /= np.repeat(np.repeat(scales, rows, axis=0), columns, axis=1)[:n, :k]
+        scales = scales.astype(np.float32)
+        if not is_float:
+            return {"weight": ("I8", values.astype(np.int8)), "weight_scale": scales}
+        table = layouts.e4m3_values()[:127]
+        codes = np.searchsorted(table, np.abs(values)).astype(np.uint8)
+        assert np.array_equal(table[codes], np.abs(values))
+        codes |= np.signbit(values).astype(np.uint8) << 7
+        return {"weight": ("F8_E4M3", codes), "weight_scale": scales}
+
     def tensors(self, kind):
+        n, k = self.integers.shape
+        if kind == "fp8-block":
+            tensors = self.bytes_with_scales(64, 128, True)
+            return {"weight": tensors["weight"], "weight_scale_inv": tensors["weight_scale"]}
+        if kind == "fp8-channel":
+            return self.bytes_with_scales(1, k, True)
+        if kind == "fp8-tensor":
+            tensors = self.bytes_with_scales(n, k, True)
+            return {"weight": tensors["weight"], "weight_scale": tensors["weight_scale"][0]}
+        if kind in ("int8", "w8a8-int8"):
+            return self.bytes_with_scales(1, k, False)
         even = np.full(self.zero_points.shape, 8, np.uint8)
         e4m3 = ("F8_E4M3", np.repeat((self.exponents + 1 + 6 + 7) << 3, 2, axis=1).astype(np.uint8))
         if kind == "awq":

@@ -34,6 +34,11 @@ struct ChannelWriter {
   void set_scale(int64_t group, f16_t scale) const {
     set_f16(layout.scales, group, reinterpret_cast<const std::byte*>(&scale.bits));
   }
+  // Of formats with ScaleKind::f32.
+  void set_scale(int64_t group, float scale) const {
+    std::memcpy(panel + layout.scales + (group * kernels::kTileN + index) * 4, &scale, 4);
+    if (!std::isfinite(scale)) all_finite = false;
+  }
   void set_zero_point(int64_t group, int value) const {
     panel[layout.zero_points + group * kernels::kTileN + index] = static_cast<std::byte>(value);
   }

@@ -5,6 +5,7 @@
 #include "weights/config_fields.h"
 #include "weights/schemes/fp4.h"
 #include "weights/schemes/pack_quantized.h"
+#include "weights/schemes/scaled_bytes.h"
 
 namespace tw {
 namespace {
@@ -17,7 +18,35 @@ struct Format {
   SchemeResult (*make)(const Json& weights, const std::string& source);
 };
 
+// One byte for each weight: e4m3 or int8, per tensor, channel or block.
+SchemeResult make_quantized_bytes(const Json& weights, const std::string& source) {
+  ConfigFields fields(weights, source);
+  fields.integer("num_bits", 8, 8);
+  const std::string type = fields.string("type", "int");
+  if (type != "int" && type != "float") fields.fail("type", fields.find("type"), "int or float");
+  if (!fields.boolean("symmetric", true)) {
+    fields.fail("symmetric", fields.find("symmetric"), "true");
+  }
+  const std::string strategy = fields.string("strategy", "tensor");
+  ScaledBytes layout{type == "float" ? kernels::WeightFormat::fp8 : kernels::WeightFormat::int8};
+  if (strategy == "block" && type == "float") {
+    if (!fields.has("block_structure")) {
+      fields.fail("block_structure", nullptr, "the extents of a block, such as [128, 128]");
+    } else if (Status status = read_block_size(fields, "block_structure", layout); !status) {
+      return forward_error(status);
+    }
+  } else if (strategy != "tensor" && strategy != "channel") {
+    fields.fail("strategy", fields.find("strategy"),
+                type == "float" ? "tensor, channel or block" : "tensor or channel");
+  }
+  if (!fields.status()) return tl::unexpected(fields.status().error());
+  return make_scaled_bytes_scheme(layout);
+}
+
 constexpr Format kFormats[] = {
+    {"float-quantized", make_quantized_bytes},
+    {"int-quantized", make_quantized_bytes},
+    {"naive-quantized", make_quantized_bytes},
     {"pack-quantized", make_pack_quantized_scheme},
     {"nvfp4-pack-quantized",
      [](const Json&, const std::string&) -> SchemeResult { return make_nvfp4_scheme(); }},
@@ -49,7 +78,7 @@ Expected<Weights> shared_weights(const Json& quantization_config, const std::str
     Weights weights{group["weights"], group_fields.string("format", format)};
     if (!group_fields.status()) return tl::unexpected(group_fields.status().error());
     // How the values were found does not matter once they are there.
-    for (const char* field : {"observer", "observer_kwargs", "block_structure", "dynamic"}) {
+    for (const char* field : {"observer", "observer_kwargs", "dynamic"}) {
       weights.weights.erase(field);
     }
     if (shared && (shared->weights != weights.weights || shared->format != weights.format)) {

@@ -5,9 +5,11 @@
 #include "weights/schemes/auto_round.h"
 #include "weights/schemes/awq.h"
 #include "weights/schemes/compressed_tensors.h"
+#include "weights/schemes/fp8.h"
 #include "weights/schemes/gptq.h"
 #include "weights/schemes/modelopt.h"
 #include "weights/schemes/plain.h"
+#include "weights/schemes/w8a8_int8.h"
 
 namespace tw {
 namespace {
@@ -22,6 +24,8 @@ constexpr Method kMethods[] = {
     {"auto-round", make_auto_round_scheme},
     {"awq", make_awq_scheme},
     {"compressed-tensors", make_compressed_tensors_scheme},
+    {"fbgemm_fp8", make_fp8_scheme},
+    {"fp8", make_fp8_scheme},
     {"gptq", make_gptq_scheme},
     {"intel/auto-round", make_auto_round_scheme},
     {"modelopt", make_modelopt_scheme},
@@ -31,6 +35,7 @@ constexpr Method kMethods[] = {
      [](const Json&, const std::string&) -> Expected<std::unique_ptr<const Scheme>> {
        return make_plain_scheme();
      }},
+    {"w8a8_int8", make_w8a8_int8_scheme},
 };
 
 const Json* find_object(const Json& config, const char* key) {

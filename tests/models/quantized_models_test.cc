@@ -1,5 +1,5 @@
-// The same tiny model in bf16 and in every 4-bit format (tools/proxy/quantized_models.py): weights
-// that are equal give equal logits.
+// The same tiny model in bf16 and in every 4-bit and 8-bit format
+// (tools/proxy/quantized_models.py): weights that are equal give equal logits.
 #include <fmt/format.h>
 
 #include <bit>
@@ -19,7 +19,7 @@ using testing_support::ForwardRunner;
 using testing_support::largest_magnitude;
 using testing_support::logit_error;
 
-class FourBitModel : public ::testing::TestWithParam<const char*> {
+class QuantizedModel : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(folder(""))) {
@@ -51,6 +51,9 @@ class FourBitModel : public ::testing::TestWithParam<const char*> {
   std::vector<int32_t> tokens_;
 };
 
+class FourBitModel : public QuantizedModel {};
+class EightBitModel : public QuantizedModel {};
+
 // With fp32 activations both paths add the same products in the same order, unless act-order has
 // changed the order: then only roundings differ.
 TEST_P(FourBitModel, ComputesWhatTheDequantizedModelDoes) {
@@ -81,6 +84,48 @@ TEST_P(FourBitModel, FormatsAgreeOnInt8Activations) {
   ASSERT_EQ(actual.size(), expected.size());
   EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative, 1e-3);
 }
+
+// int8 weights are expanded to the numbers that bf16 holds; fp8 sums groups of 128 on their own.
+TEST_P(EightBitModel, ComputesWhatTheDequantizedModelDoes) {
+  const CpuFeatures features = *usable_cpu_features();
+  const std::vector<float> expected = logits("", ActivationPrecision::f32, features);
+  const std::vector<float> actual =
+      logits(std::string("-") + GetParam(), ActivationPrecision::f32, features);
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_FALSE(expected.empty());
+  if (std::string_view(GetParam()).starts_with("fp8")) {
+    EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative, 1e-3);
+    return;
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual[i]), std::bit_cast<uint32_t>(expected[i])) << i;
+  }
+}
+
+// The activations that serving uses: bf16 for fp8, int8 per token for int8, on every instruction
+// set of this machine.
+TEST_P(EightBitModel, RoundedActivationsStayClose) {
+  const std::vector<float> expected = logits("", ActivationPrecision::f32, *usable_cpu_features());
+  const bool is_fp8 = std::string_view(GetParam()).starts_with("fp8");
+  for (const Isa limit : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
+    const CpuFeatures features = usable_cpu_features()->limited_to(limit);
+    const std::vector<float> actual =
+        logits(std::string("-") + GetParam(), ActivationPrecision::bf16, features);
+    ASSERT_EQ(actual.size(), expected.size());
+    EXPECT_LT(logit_error(actual, expected, largest_magnitude(expected)).relative,
+              is_fp8 ? 0.02 : 0.05)
+        << to_string(limit);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EightBitModel,
+                         ::testing::Values("fp8-block", "fp8-channel", "fp8-tensor", "int8",
+                                           "w8a8-int8"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FourBitModel,
                          ::testing::Values("awq", "gptq", "gptq-act-order", "int4", "nvfp4",

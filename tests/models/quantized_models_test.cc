@@ -22,8 +22,9 @@ using testing_support::logit_error;
 class QuantizedModel : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(folder(""))) {
-      GTEST_SKIP() << folder("") << " is missing; run tools/proxy/make_proxy.py --tests";
+    for (const std::filesystem::path& each : {folder(""), folder(std::string("-") + GetParam())}) {
+      if (std::filesystem::exists(each)) continue;
+      GTEST_SKIP() << each << " is missing; run tools/proxy/make_proxy.py --tests";
     }
     tokens_.resize(40);
     for (size_t i = 0; i < tokens_.size(); ++i) {

@@ -254,6 +254,11 @@ const GemmKernel& select_gemm(WeightFormat format, ActivationPrecision precision
   return *kernel;
 }
 
+const GemmKernel& select_prefill_gemm(WeightFormat format, ActivationPrecision precision,
+                                      const CpuFeatures& features) {
+  return select_gemm(format, precision, features);
+}
+
 Status validate(const GemmKernel& kernel, const GemmArguments& arguments) {
   constexpr auto kInvalid = ErrorCode::invalid_argument;
   const PreparedActivations& a = arguments.a;

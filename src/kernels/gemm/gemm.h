@@ -108,6 +108,12 @@ std::span<const GemmKernel> gemm_kernels();
 const GemmKernel& select_gemm(WeightFormat format, ActivationPrecision precision,
                               const CpuFeatures& features);
 
+// The best kernel for rows of prompts, of which there are usually many: select_gemm's unless one is
+// faster for those alone. Which of the two computes a row may depend on nothing but what the row is
+// (a prompt's token, or a generated one), or its bits would depend on its company.
+const GemmKernel& select_prefill_gemm(WeightFormat format, ActivationPrecision precision,
+                                      const CpuFeatures& features);
+
 // Bytes of caller-owned memory that prepared activations of up to max_m rows need, and their
 // layout inside `memory` (64-byte aligned) for m <= max_m rows.
 size_t prepared_activations_size(ActivationFormat format, int64_t max_m, int64_t k);

@@ -22,6 +22,22 @@ const char* to_string(Activation activation);
 // gate and up may be halves of one matrix (same row stride, up = gate + n); out may be gate.
 struct GatedActivationArguments {
   Activation activation = Activation::silu;
+  Matrix<const float> gate;           // [rows, n]
+  Matrix<const float> up;             // [rows, n]
+  Matrix<float> out;                  // [rows, n]
+  const float* row_scales = nullptr;  // [rows] or null: what gate and up are multiplied by before
+};
+
+// The gate of gpt-oss (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025):
+//   g = min(gate, limit), u = clamp(up, -limit, limit), out = g / (1 + e^(-alpha g)) * (u + 1)
+struct ClampedSwiGlu {
+  float alpha = 1.702f;
+  float limit = 7.0f;
+};
+
+// Matrices as for GatedActivationArguments.
+struct ClampedSwiGluArguments {
+  ClampedSwiGlu parameters;
   Matrix<const float> gate;  // [rows, n]
   Matrix<const float> up;    // [rows, n]
   Matrix<float> out;         // [rows, n]
@@ -52,6 +68,7 @@ struct SoftCapArguments {
 // rows of many columns.
 struct ActivationKernels {
   void (*gated)(const GatedActivationArguments& arguments, Range rows);
+  void (*clamped_swiglu)(const ClampedSwiGluArguments& arguments, Range rows);
   void (*interleaved)(const InterleavedActivationArguments& arguments, Range rows);
   void (*plain)(const ActivationArguments& arguments, Range rows);
   void (*soft_cap)(const SoftCapArguments& arguments, Range columns);

@@ -28,15 +28,38 @@ void gated_activation(const GatedActivationArguments& a, Range rows) {
       const float* gate = a.gate.data + row * a.gate.row_stride;
       const float* up = a.up.data + row * a.up.row_stride;
       float* out = a.out.data + row * a.out.row_stride;
+      // A product by 1 leaves every number as it is.
+      const Vec scale = Vec::broadcast(a.row_scales == nullptr ? 1.0f : a.row_scales[row]);
       int64_t i = 0;
       for (; i + 16 <= n; i += 16) {
-        (function(Vec::load(gate + i)) * Vec::load(up + i)).store(out + i);
+        (function(Vec::load(gate + i) * scale) * (Vec::load(up + i) * scale)).store(out + i);
       }
       if (i == n) continue;
-      const Vec last = function(Vec::load_first(gate + i, n - i));
-      (last * Vec::load_first(up + i, n - i)).store_first(out + i, n - i);
+      const Vec last = function(Vec::load_first(gate + i, n - i) * scale);
+      (last * (Vec::load_first(up + i, n - i) * scale)).store_first(out + i, n - i);
     }
   });
+}
+
+template <typename Vec>
+void clamped_swiglu(const ClampedSwiGluArguments& a, Range rows) {
+  const Vec limit = Vec::broadcast(a.parameters.limit);
+  const Vec lowest = Vec::broadcast(-a.parameters.limit);
+  const Vec alpha = Vec::broadcast(-a.parameters.alpha);
+  const Vec one = Vec::broadcast(1.0f);
+  const int64_t n = a.out.cols;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* gate = a.gate.data + row * a.gate.row_stride;
+    const float* up = a.up.data + row * a.up.row_stride;
+    float* out = a.out.data + row * a.out.row_stride;
+    for (int64_t i = 0; i < n; i += 16) {
+      // NaN stays: of the two, the second operand is kept.
+      const Vec g = min(limit, Vec::load_first(gate + i, n - i));
+      const Vec u = max(lowest, min(limit, Vec::load_first(up + i, n - i)));
+      const Vec glu = g / (one + vector_exp(g * alpha));
+      (glu * (u + one)).store_first(out + i, n - i);
+    }
+  }
 }
 
 template <typename Vec>

@@ -3,7 +3,8 @@
 
 namespace tw::kernels::scalar {
 
-const ActivationKernels kActivationKernels = {gated_activation<Vec>, interleaved_activation<Vec>,
-                                              plain_activation<Vec>, soft_cap<Vec>};
+const ActivationKernels kActivationKernels = {gated_activation<Vec>, clamped_swiglu<Vec>,
+                                              interleaved_activation<Vec>, plain_activation<Vec>,
+                                              soft_cap<Vec>};
 
 }  // namespace tw::kernels::scalar

@@ -331,6 +331,8 @@ void ThreadedEngine::sample(const ScheduledSequence& entry, std::span<const floa
   if (is_stop_token(sequence.request, token)) {
     output.finish_reason = FinishReason::stop;
     output.matched_stop_token = token;
+  } else if (sequence.request.constraint && sequence.request.constraint->complete()) {
+    output.finish_reason = FinishReason::stop;
   } else if (sequence.num_output() >= params.max_new_tokens ||
              sequence.num_tokens() >= max_sequence_tokens_) {
     output.finish_reason = FinishReason::length;

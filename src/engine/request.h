@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/status.h"
+#include "engine/token_constraint.h"
 
 namespace tw {
 
@@ -75,7 +77,8 @@ struct Request {
   SamplingParams sampling;
   bool return_logprob = false;
   bool return_prompt_logprob = false;
-  int32_t num_top_logprobs = 0;  // 0 to 20
+  int32_t num_top_logprobs = 0;                 // 0 to 20
+  std::shared_ptr<TokenConstraint> constraint;  // of this request alone; null: none
   OutputSink sink;
 };
 

@@ -30,6 +30,23 @@ bool has_nan(std::span<const float> logits) {
   return found != 0;
 }
 
+// `to` gets the logits of the allowed tokens, and kNever elsewhere. Grammars allow either few
+// tokens or nearly all: most words are taken or left as a whole.
+void copy_allowed(std::span<const float> logits, std::span<const uint32_t> allowed,
+                  std::span<float> to) {
+  for (size_t begin = 0; begin < logits.size(); begin += 32) {
+    const size_t count = std::min<size_t>(32, logits.size() - begin);
+    const uint32_t word = begin / 32 < allowed.size() ? allowed[begin / 32] : 0;
+    if (word == 0) {
+      std::fill_n(to.begin() + static_cast<ptrdiff_t>(begin), count, kNever);
+      continue;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      to[begin + i] = (word >> i & 1) != 0 ? logits[begin + i] : kNever;
+    }
+  }
+}
+
 bool counts_tokens(const SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
          params.presence_penalty != 0.0f;
@@ -53,15 +70,20 @@ SamplerState Sampler::start(const Request& request, uint64_t default_seed) {
   return state;
 }
 
-bool Sampler::adjusts_logits(const SamplingParams& params,
+bool Sampler::adjusts_logits(const SamplingParams& params, TokenMask allowed,
                              std::span<const TokenId> forbidden) const {
-  return !params.logit_bias.empty() || counts_tokens(params) || !forbidden.empty();
+  return !allowed.empty() || !params.logit_bias.empty() || counts_tokens(params) ||
+         !forbidden.empty();
 }
 
 std::span<const float> Sampler::adjust(std::span<const float> logits, const SamplingParams& params,
-                                       const SamplerState& state,
+                                       const SamplerState& state, TokenMask allowed,
                                        std::span<const TokenId> forbidden) {
-  std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  if (allowed.empty()) {
+    std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  } else {
+    copy_allowed(logits, allowed, adjusted_);
+  }
   const auto at = [this](TokenId id) -> float& { return adjusted_[static_cast<size_t>(id)]; };
   for (const auto& [id, bias] : params.logit_bias) at(id) += bias;
   if (params.repetition_penalty != 1.0f) {
@@ -81,6 +103,11 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Samp
   return adjusted_;
 }
 
+bool Sampler::any_left(std::span<const float> logits) const {
+  const auto best = kernels_.argmax(logits.data(), static_cast<int64_t>(logits.size()));
+  return logits[static_cast<size_t>(best)] != kNever;
+}
+
 Expected<TokenEvent> Sampler::sample(std::span<const float> logits, const Request& request,
                                      SamplerState& state, int32_t num_output_tokens,
                                      std::span<const TokenId> forbidden) {
@@ -90,13 +117,31 @@ Expected<TokenEvent> Sampler::sample(std::span<const float> logits, const Reques
         "the model's logits are not numbers (NaN); the checkpoint's weights may be broken");
   }
   const SamplingParams& params = request.sampling;
-  const std::span<const float> row =
-      adjusts_logits(params, forbidden) ? adjust(logits, params, state, forbidden) : logits;
+  TokenMask allowed;
+  if (request.constraint) {
+    auto mask = request.constraint->allowed();
+    if (!mask) return forward_error(mask);
+    allowed = *mask;
+  }
+  std::span<const float> row = logits;
+  if (adjusts_logits(params, allowed, forbidden)) {
+    row = adjust(logits, params, state, allowed, forbidden);
+    // A grammar that can only end goes before the tokens that may not come yet.
+    if (!allowed.empty() && !forbidden.empty() && !any_left(row)) {
+      row = adjust(logits, params, state, allowed, {});
+    }
+    if (!allowed.empty() && !any_left(row)) {
+      return error(ErrorCode::internal, "the grammar leaves no token that could come next");
+    }
+  }
   TokenId token = 0;
   if (params.temperature == 0.0f || params.top_k == 1) {
     token = static_cast<TokenId>(kernels_.argmax(row.data(), static_cast<int64_t>(row.size())));
   } else {
     token = draw(row, params, uniform(state.seed, num_output_tokens));
+  }
+  if (request.constraint) {
+    if (Status status = request.constraint->accept(token); !status) return forward_error(status);
   }
   if (counts_tokens(params)) ++state.output_counts[token];
   if (request.return_logprob) return score(logits, token, request.num_top_logprobs);

@@ -8,11 +8,13 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/fake_constraint.h"
 #include "engine/fake_model.h"
 
 namespace tw {
 namespace {
 
+using testing_support::FakeConstraint;
 using testing_support::FakeModel;
 
 // Collects what a request's sink receives.
@@ -121,6 +123,33 @@ TEST_F(EngineTest, StopTokensEndAndMinNewTokensDelaysThem) {
   const auto tokens = tokens_of(longer.wait_for_end());
   EXPECT_GE(tokens.size(), 8u);
   EXPECT_EQ(std::find(tokens.begin(), tokens.begin() + 7, expected[3]), tokens.begin() + 7);
+}
+
+TEST_F(EngineTest, ConstraintsHoldThroughPreemptionAndLeaveOthersAlone) {
+  EngineConfig config;
+  config.page_size = 4;
+  config.max_total_tokens = 64;  // too few for all: some are preempted
+  const auto engine = make(config);
+  std::vector<Inbox> free(4), bound(4);
+  for (int32_t i = 0; i < 4; ++i) {
+    const auto index = static_cast<size_t>(i);
+    ASSERT_TRUE(engine->submit(request_of({i, 2}, 30, free[index])));
+    Request request = request_of({i, 3}, 30, bound[index]);
+    request.constraint = std::make_shared<FakeConstraint>(FakeModel::kVocabSize, 4, 25);
+    ASSERT_TRUE(engine->submit(std::move(request)));
+  }
+  const FakeConstraint rule(FakeModel::kVocabSize, 4, 25);
+  for (int32_t i = 0; i < 4; ++i) {
+    const auto index = static_cast<size_t>(i);
+    EXPECT_EQ(tokens_of(free[index].wait_for_end()), oracle({i, 2}, 30));
+    const auto outputs = bound[index].wait_for_end();
+    const auto tokens = tokens_of(outputs);
+    ASSERT_EQ(tokens.size(), 25u) << "the constraint ends it";
+    for (int32_t p = 0; p < 25; ++p) EXPECT_TRUE(rule.allows(tokens[static_cast<size_t>(p)], p));
+    EXPECT_EQ(outputs.back().finish_reason, FinishReason::stop);
+    EXPECT_FALSE(outputs.back().matched_stop_token);
+  }
+  EXPECT_GT(engine->stats().num_preemptions, 0);
 }
 
 TEST_F(EngineTest, TheContextLengthEndsAGeneration) {

@@ -7,8 +7,12 @@
 #include <map>
 #include <random>
 
+#include "engine/fake_constraint.h"
+
 namespace tw {
 namespace {
+
+using testing_support::FakeConstraint;
 
 std::vector<float> random_logits(size_t size, uint32_t seed) {
   std::mt19937 random(seed);
@@ -222,6 +226,64 @@ TEST(SamplingParams, ValidationNamesFieldAndRange) {
   EXPECT_EQ(message({.stop_token_ids = {100}}).rfind("stop_token_ids", 0), 0u);
   EXPECT_EQ(message({.logit_bias = {{-1, 0.0f}}}).rfind("logit_bias", 0), 0u);
   EXPECT_EQ(message({.logit_bias = {{1, 101.0f}}}).rfind("logit_bias", 0), 0u);
+}
+
+TEST_F(SamplerTest, AConstraintLeavesTheLikeliestOfWhatItAllows) {
+  for (const size_t size : {31, 32, 33, 97, 1000}) {
+    const auto logits = random_logits(size, 7);
+    Sampler sampler(*usable_cpu_features(), static_cast<int64_t>(size));
+    Request request;
+    request.sampling.temperature = 0;
+    const FakeConstraint rule(static_cast<int64_t>(size), 5, 100);
+    request.constraint = std::make_shared<FakeConstraint>(static_cast<int64_t>(size), 5, 100);
+    SamplerState state = Sampler::start(request, 42);
+    for (int32_t position = 0; position < 12; ++position) {
+      TokenId best = -1;
+      for (TokenId id = 0; id < static_cast<TokenId>(size); ++id) {
+        if (!rule.allows(id, position)) continue;
+        if (best < 0 || logits[static_cast<size_t>(id)] > logits[static_cast<size_t>(best)]) {
+          best = id;
+        }
+      }
+      const auto event = sampler.sample(logits, request, state, position, {});
+      ASSERT_TRUE(event);
+      EXPECT_EQ(event->token, best);
+    }
+  }
+}
+
+TEST_F(SamplerTest, DrawsUnderAConstraintAreTheDistributionOfWhatItAllows) {
+  const size_t size = 40;
+  const int draws = 20'000;
+  const auto logits = random_logits(size, 3);
+  Sampler sampler(*usable_cpu_features(), size);
+  Request request;
+  SamplerState state = Sampler::start(request, 42);
+  std::map<TokenId, int> counts;
+  for (int i = 0; i < draws; ++i) {
+    request.constraint = std::make_shared<FakeConstraint>(size, 2, 1);
+    const auto event = sampler.sample(logits, request, state, i, {});
+    ASSERT_TRUE(event);
+    ++counts[event->token];
+  }
+  auto p = softmax(logits, 1.0);
+  double mass = 0;
+  for (size_t i = 0; i < size; ++i) mass += i % 2 == 0 ? p[i] : 0;
+  for (size_t i = 0; i < size; ++i) p[i] = i % 2 == 0 ? p[i] / mass : 0;
+  expect_distribution(counts, p, draws);
+}
+
+TEST_F(SamplerTest, AConstraintGoesBeforeForbiddenTokens) {
+  const std::vector<float> logits = {1, 5, 2, 4};
+  Sampler sampler(*usable_cpu_features(), 4);
+  Request request;
+  request.sampling.temperature = 0;
+  request.constraint = std::make_shared<FakeConstraint>(4, 4, 10);
+  SamplerState state = Sampler::start(request, 42);
+  const std::vector<TokenId> forbidden = {0};
+  const auto event = sampler.sample(logits, request, state, 0, forbidden);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->token, 0) << "the only one that the constraint allows";
 }
 
 }  // namespace

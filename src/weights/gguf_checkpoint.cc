@@ -1,7 +1,6 @@
 #include "weights/gguf_checkpoint.h"
 
 #include <charconv>
-#include <regex>
 
 #include "weights/gguf_architectures.h"
 #include "weights/gguf_config.h"
@@ -107,18 +106,28 @@ class GgufCheckpoint final : public Checkpoint {
   Json tokenizer_config_;
 };
 
+std::string part_name(std::string_view stem, int part, int count) {
+  return fmt::format("{}-{:05d}-of-{:05d}.gguf", stem, part, count);
+}
+
 // The parts of NAME-00002-of-00005.gguf in order; the path alone if it is no part of a split file.
 std::vector<fs::path> split_parts(const fs::path& path) {
-  static const std::regex kSplit(R"((.*)-(\d{5})-of-(\d{5})\.gguf)");
-  std::smatch match;
+  constexpr std::string_view kTail = "-00002-of-00005.gguf";
+  constexpr size_t kDigits = 5;
   const std::string name = path.filename().string();
-  if (!std::regex_match(name, match, kSplit)) return {path};
-  const int index = std::stoi(match[2].str()), count = std::stoi(match[3].str());
-  if (index < 1 || index > count) return {path};
+  if (name.size() < kTail.size()) return {path};
+  const std::string_view stem(name.data(), name.size() - kTail.size());
+  const auto number_at = [&](size_t offset) {
+    int number = 0;
+    const char* first = name.data() + stem.size() + offset;
+    std::from_chars(first, first + kDigits, number);
+    return number;
+  };
+  const int index = number_at(kTail.find('0')), count = number_at(kTail.rfind('5') - kDigits + 1);
+  if (index < 1 || index > count || name != part_name(stem, index, count)) return {path};
   std::vector<fs::path> parts;
   for (int part = 1; part <= count; ++part) {
-    parts.push_back(path.parent_path() /
-                    fmt::format("{}-{:05d}-of-{:05d}.gguf", match[1].str(), part, count));
+    parts.push_back(path.parent_path() / part_name(stem, part, count));
   }
   return parts;
 }

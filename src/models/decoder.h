@@ -21,6 +21,7 @@
 #include "nn/gated_ffn.h"
 #include "nn/linear.h"
 #include "nn/load_sequence.h"
+#include "nn/moe_block.h"
 #include "weights/model_config.h"
 
 namespace tw {
@@ -50,6 +51,8 @@ class DecoderLoader {
                  const std::string& name = "self_attn");
   void gated_ffn(int64_t index, const BlockNorms& norms, const GatedFfnConfig& config,
                  const std::string& name = "mlp");
+  void moe(int64_t index, const BlockNorms& norms, const MoeConfig& config,
+           const std::string& name = "mlp");
   // Any other block, loaded by the family.
   void add(int64_t index, const BlockNorms& norms, Expected<std::unique_ptr<Block>> block);
 

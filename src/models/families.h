@@ -24,9 +24,11 @@ struct Family {
 std::span<const Family> gemma_families();
 std::span<const Family> glm_families();
 std::span<const Family> llama_families();
+std::span<const Family> mixtral_families();
 std::span<const Family> olmo_families();
 std::span<const Family> phi_families();
 std::span<const Family> qwen_families();
+std::span<const Family> qwen_moe_families();
 std::span<const Family> smollm3_families();
 
 }  // namespace tw

@@ -14,10 +14,20 @@ ForwardRecorder::ForwardRecorder(const ForwardLimits& limits, const CpuFeatures&
 
 ValueId ForwardRecorder::shared_value(std::string_view role, int64_t columns) {
   for (const SharedValue& shared : values_) {
-    if (shared.role == role && shared.columns == columns) return shared.value;
+    if (shared.role == role && shared.size == columns) return shared.value;
   }
   const ValueId value = plan_.add_value(RowKind::tokens, columns);
   values_.push_back({std::string(role), columns, value});
+  return value;
+}
+
+ValueId ForwardRecorder::shared_scratch(std::string_view role, size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  for (const SharedValue& shared : scratches_) {
+    if (shared.role == role && shared.size == size) return shared.value;
+  }
+  const ValueId value = plan_.add_scratch(bytes);
+  scratches_.push_back({std::string(role), size, value});
   return value;
 }
 

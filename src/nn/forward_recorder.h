@@ -40,6 +40,8 @@ class ForwardRecorder {
   // Room per token that blocks of all layers use in turn: the same value for the same role and
   // width. What it holds survives only until the next block that asks for it.
   ValueId shared_value(std::string_view role, int64_t columns);
+  // The same for memory of a fixed size.
+  ValueId shared_scratch(std::string_view role, size_t bytes);
 
   // The rotation's table for all positions that can occur, made once for equal parameters.
   Expected<std::shared_ptr<const kernels::RopeTable>> rope_table(
@@ -48,7 +50,7 @@ class ForwardRecorder {
  private:
   struct SharedValue {
     std::string role;
-    int64_t columns;
+    int64_t size;  // columns, or bytes of scratch
     ValueId value;
   };
   struct SharedTable {
@@ -63,6 +65,7 @@ class ForwardRecorder {
   LayerKernels kernels_;
   AttentionRecorder attention_;
   std::vector<SharedValue> values_;
+  std::vector<SharedValue> scratches_;
   std::vector<SharedTable> tables_;
 };
 

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
+#include "core/buffer.h"
 #include "core/status.h"
 #include "core/thread_team.h"
 #include "kernels/gemm/packed_weight.h"
@@ -17,5 +19,13 @@ namespace tw {
 // other, as one weight. A scale that is infinite or no number is corrupt_data, naming the tensor.
 Expected<kernels::PackedWeight> pack(std::span<const StoredMatrix* const> matrices,
                                      ThreadTeam& team);
+
+// Many matrices, such as those of experts, each as a weight of its own. They lie in one buffer: the
+// system allows but some ten thousand of them.
+struct PackedWeights {
+  Buffer memory;
+  std::vector<kernels::PackedWeight> weights;  // in the order of the matrices
+};
+Expected<PackedWeights> pack_each(std::span<const StoredMatrix* const> matrices, ThreadTeam& team);
 
 }  // namespace tw

@@ -6,6 +6,9 @@ A family is a function that adds a layer's tensors to a plan, and a row in FAMIL
 import dataclasses
 import math
 
+# Wide enough apart that roundings seldom change the choice of experts, which no tolerance covers.
+ROUTER_GAIN = 2.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
@@ -70,6 +73,14 @@ class Plan:
         self.linear(prefix + "down_proj", self.hidden, size, 1.0, bias)
 
 
+    def experts(self, prefix, count, size, names=("gate_proj", "up_proj", "down_proj")):
+        gate, up, down = names
+        for expert in range(count):
+            self.linear(f"{prefix}{expert}.{gate}", size, self.hidden)
+            self.linear(f"{prefix}{expert}.{up}", size, self.hidden)
+            self.linear(f"{prefix}{expert}.{down}", self.hidden, size)
+
+
 def llama(plan, layer):
     bias = plan.config.get("attention_bias", False)
     plan.norm(layer + "input_layernorm")
@@ -91,6 +102,49 @@ def qwen3(plan, layer):
     plan.attention(layer + "self_attn.", bias, bias, qk_norm="head")
     plan.norm(layer + "post_attention_layernorm")
     plan.gated_ffn(layer + "mlp.")
+
+
+def mixtral(plan, layer):
+    config = plan.config
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.")
+    plan.norm(layer + "post_attention_layernorm")
+    moe = layer + "block_sparse_moe."
+    plan.linear(moe + "gate", config["num_local_experts"], plan.hidden, ROUTER_GAIN)
+    plan.experts(moe + "experts.", config["num_local_experts"], config["intermediate_size"],
+                 ("w1", "w3", "w2"))
+
+
+def is_sparse(config, layer):
+    index = int(layer.split(".")[-2])
+    return (index not in (config.get("mlp_only_layers") or [])
+            and (index + 1) % config.get("decoder_sparse_step", 1) == 0)
+
+
+def qwen_experts(plan, layer):
+    config = plan.config
+    plan.linear(layer + "mlp.gate", config["num_experts"], plan.hidden, ROUTER_GAIN)
+    plan.experts(layer + "mlp.experts.", config["num_experts"], config["moe_intermediate_size"])
+
+
+def qwen2_moe(plan, layer):
+    if not is_sparse(plan.config, layer):
+        return qwen2(plan, layer)
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qkv_bias=True)
+    plan.norm(layer + "post_attention_layernorm")
+    qwen_experts(plan, layer)
+    plan.gated_ffn(layer + "mlp.shared_expert.", size=plan.config["shared_expert_intermediate_size"])
+    plan.linear(layer + "mlp.shared_expert_gate", 1, plan.hidden)
+
+
+def qwen3_moe(plan, layer):
+    if not is_sparse(plan.config, layer):
+        return qwen3(plan, layer)
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qk_norm="head")
+    plan.norm(layer + "post_attention_layernorm")
+    qwen_experts(plan, layer)
 
 
 def gemma2(plan, layer, qk_norm=None):
@@ -139,6 +193,9 @@ FAMILIES = {
     "MinistralForCausalLM": llama,
     "Qwen2ForCausalLM": qwen2,
     "Qwen3ForCausalLM": qwen3,
+    "MixtralForCausalLM": mixtral,
+    "Qwen2MoeForCausalLM": qwen2_moe,
+    "Qwen3MoeForCausalLM": qwen3_moe,
     "GemmaForCausalLM": llama,
     "Gemma2ForCausalLM": gemma2,
     "Gemma3ForCausalLM": gemma3,

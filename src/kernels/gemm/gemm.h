@@ -114,6 +114,8 @@ const GemmKernel& select_gemm(WeightFormat format, ActivationPrecision precision
 const GemmKernel& select_prefill_gemm(WeightFormat format, ActivationPrecision precision,
                                       const CpuFeatures& features);
 
+int64_t element_size(ActivationFormat format);  // bytes
+
 // Bytes of caller-owned memory that prepared activations of up to max_m rows need, and their
 // layout inside `memory` (64-byte aligned) for m <= max_m rows.
 size_t prepared_activations_size(ActivationFormat format, int64_t max_m, int64_t k);

@@ -55,7 +55,7 @@ PanelLayout panel_layout(WeightFormat format, int64_t padded_k) {
   return layout;
 }
 
-Expected<PackedWeight> PackedWeight::allocate(WeightFormat format, int64_t n, int64_t k) {
+Expected<PackedWeight> PackedWeight::describe(WeightFormat format, int64_t n, int64_t k) {
   if (n <= 0 || k <= 0 || n > kMaxExtent || k > kMaxExtent) {
     return error(ErrorCode::invalid_argument,
                  "weight matrix [{}, {}] in {}: both extents must lie between 1 and {}", n, k,
@@ -76,9 +76,16 @@ Expected<PackedWeight> PackedWeight::allocate(WeightFormat format, int64_t n, in
     return error(ErrorCode::invalid_argument, "weight matrix [{}, {}] in {}: larger than {} bytes",
                  n, k, traits(format).name, kMaxBytes);
   }
-  auto data = Buffer::allocate(static_cast<size_t>(weight.layout_.size * weight.num_panels()));
+  return weight;
+}
+
+Expected<PackedWeight> PackedWeight::allocate(WeightFormat format, int64_t n, int64_t k) {
+  auto weight = describe(format, n, k);
+  if (!weight) return weight;
+  auto data = Buffer::allocate(weight->size_bytes());
   if (!data) return forward_error(data);
-  weight.data_ = std::move(*data);
+  weight->data_ = std::move(*data);
+  weight->place(weight->data_.data());
   return weight;
 }
 

@@ -195,13 +195,17 @@ struct PanelLayout {
 
 PanelLayout panel_layout(WeightFormat format, int64_t padded_k);
 
-// A weight matrix W[N, K] in one of the formats. Owns its memory; move-only.
+// A weight matrix W[N, K] in one of the formats. Owns its memory, or is placed in a buffer that
+// several weights share and that outlives them; move-only.
 class PackedWeight {
  public:
   PackedWeight() = default;
   // Panels of zero bytes (padding need not be written). Fails when N or K is not positive, the size
   // overflows, or an int8 matrix is deeper than kMaxInt8Depth.
   static Expected<PackedWeight> allocate(WeightFormat format, int64_t n, int64_t k);
+  // The same without memory, until place() gives it size_bytes() zero bytes, 64-byte aligned.
+  static Expected<PackedWeight> describe(WeightFormat format, int64_t n, int64_t k);
+  void place(std::byte* memory) { memory_ = memory; }
 
   WeightFormat format() const { return format_; }
   int64_t n() const { return n_; }
@@ -209,9 +213,9 @@ class PackedWeight {
   int64_t padded_k() const { return padded_k_; }
   int64_t num_panels() const { return (n_ + kTileN - 1) / kTileN; }
   const PanelLayout& layout() const { return layout_; }
-  const std::byte* panel(int64_t index) const { return data_.data() + index * layout_.size; }
-  std::byte* panel(int64_t index) { return data_.data() + index * layout_.size; }
-  size_t size_bytes() const { return data_.size(); }
+  const std::byte* panel(int64_t index) const { return memory_ + index * layout_.size; }
+  std::byte* panel(int64_t index) { return memory_ + index * layout_.size; }
+  size_t size_bytes() const { return static_cast<size_t>(num_panels() * layout_.size); }
   bool empty() const { return n_ == 0; }
 
   // What the outputs are multiplied by: [N padded to whole panels], or empty for ones.
@@ -225,7 +229,8 @@ class PackedWeight {
   int64_t k_ = 0;
   int64_t padded_k_ = 0;
   PanelLayout layout_;
-  Buffer data_;
+  Buffer data_;  // empty when placed elsewhere
+  std::byte* memory_ = nullptr;
   std::vector<float> output_scales_;
 };
 

@@ -9,19 +9,6 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-int64_t element_size(ActivationFormat format) {
-  switch (format) {
-    case ActivationFormat::f32:
-      return 4;
-    case ActivationFormat::bf16:
-      return 2;
-    case ActivationFormat::q8:
-    case ActivationFormat::int8:
-      return 1;
-  }
-  return 0;
-}
-
 // Rows of values and of groups are one cache line longer than they need be: rows at a stride of a
 // power of two would all fall into the same few sets of the cache, where a block of rows evicts
 // itself.
@@ -41,6 +28,19 @@ int64_t group_stride(ActivationFormat format, int64_t k) {
 }
 
 }  // namespace
+
+int64_t element_size(ActivationFormat format) {
+  switch (format) {
+    case ActivationFormat::f32:
+      return 4;
+    case ActivationFormat::bf16:
+      return 2;
+    case ActivationFormat::q8:
+    case ActivationFormat::int8:
+      return 1;
+  }
+  return 0;
+}
 
 size_t prepared_activations_size(ActivationFormat format, int64_t max_m, int64_t k) {
   const int64_t group_bytes =

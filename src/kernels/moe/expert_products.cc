@@ -47,11 +47,8 @@ int64_t count_experts(std::span<const ExpertSet> sets) {
 
 // Rows [first, first + count) of prepared activations.
 PreparedActivations rows_of(PreparedActivations a, int64_t first, int64_t count) {
-  const int64_t element_size = a.format == ActivationFormat::f32    ? 4
-                               : a.format == ActivationFormat::bf16 ? 2
-                                                                    : 1;
   a.m = count;
-  a.values += first * a.row_stride * element_size;
+  a.values += first * a.row_stride * element_size(a.format);
   if (a.groups != nullptr) a.groups += first * a.group_stride;
   return a;
 }

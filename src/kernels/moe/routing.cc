@@ -1,6 +1,7 @@
 #include "kernels/moe/routing.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/buffer.h"
 
@@ -72,6 +73,22 @@ void place_choices(const Routing& routing, int rank, int num_threads, Range toke
     const int32_t row = next[routing.experts[i]]++;
     routing.rows[i] = row;
     routing.row_weights[row] = routing.weights[i];
+  }
+}
+
+void gather_rows(const Routing& routing, const PreparedActivations& from, Range tokens,
+                 const PreparedActivations& to) {
+  const auto row_bytes = static_cast<size_t>(from.row_stride * element_size(from.format));
+  const auto group_bytes = static_cast<size_t>(from.group_stride) * sizeof(ActivationGroup);
+  for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+    const std::byte* values = from.values + token * static_cast<int64_t>(row_bytes);
+    for (int32_t j = 0; j < routing.top_k; ++j) {
+      const int64_t row = routing.rows[token * routing.top_k + j];
+      std::memcpy(to.values + row * static_cast<int64_t>(row_bytes), values, row_bytes);
+      if (group_bytes == 0) continue;
+      std::memcpy(to.groups + row * to.group_stride, from.groups + token * from.group_stride,
+                  group_bytes);
+    }
   }
 }
 

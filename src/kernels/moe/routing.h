@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "core/thread_team.h"
+#include "kernels/gemm/gemm.h"
 
 namespace tw::kernels {
 
@@ -43,5 +44,10 @@ void count_choices(const Routing& routing, int rank, Range tokens);
 // Fills rows and row_weights of `tokens`, after all of num_threads threads have counted; thread 0
 // fills starts as well.
 void place_choices(const Routing& routing, int rank, int num_threads, Range tokens);
+
+// Copies each token's prepared row to the rows of its choices. Both are laid out by
+// layout_prepared_activations for the same format and k.
+void gather_rows(const Routing& routing, const PreparedActivations& from, Range tokens,
+                 const PreparedActivations& to);
 
 }  // namespace tw::kernels

@@ -1,0 +1,145 @@
+#include "nn/experts.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "weights/packing.h"
+
+namespace tw {
+namespace {
+
+using kernels::ActivationPrecision;
+using kernels::ExpertMatrix;
+using kernels::ExpertWeights;
+
+using Matrices = std::vector<std::unique_ptr<StoredMatrix>>;
+
+// Whether kernels of this precision read all matrices' activations in one format.
+bool share_format(const Matrices& a, const Matrices& b, ActivationPrecision precision,
+                  const CpuFeatures& features) {
+  const auto format_of = [&](const std::unique_ptr<StoredMatrix>& matrix) {
+    return kernels::select_gemm(matrix->format(), precision, features).activations;
+  };
+  const auto equals_first = [&](const std::unique_ptr<StoredMatrix>& matrix) {
+    return format_of(matrix) == format_of(a.front());
+  };
+  return std::ranges::all_of(a, equals_first) && std::ranges::all_of(b, equals_first);
+}
+
+Status check_order(const WeightLoader& loader, const Matrices& matrices) {
+  for (const auto& matrix : matrices) {
+    if (matrix->input_order().empty()) continue;
+    return error(ErrorCode::unsupported,
+                 "{}: {} has its columns in another order (act-order), which is not supported for "
+                 "experts; use a checkpoint quantized with desc_act false",
+                 loader.checkpoint.path().string(), matrix->name());
+  }
+  return {};
+}
+
+// Tensors of all experts may be one and the same.
+void release(const WeightLoader& loader, std::vector<const StoredTensor*> tensors) {
+  std::sort(tensors.begin(), tensors.end());
+  tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
+  for (const StoredTensor* tensor : tensors) {
+    if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensor->data.size()));
+    loader.checkpoint.release(*tensor);
+  }
+}
+
+}  // namespace
+
+Expected<Experts> Experts::load(const WeightLoader& loader, const ExpertMatrices& matrices,
+                                const kernels::ExpertActivation& activation) {
+  Experts experts;
+  experts.activation_ = activation;
+  experts.weights_.resize(matrices.gate.size());
+  std::vector<const StoredMatrix*> all;
+  std::vector<const StoredTensor*> tensors;
+  for (const Matrices* part : {&matrices.gate, &matrices.up, &matrices.down}) {
+    if (Status status = check_order(loader, *part); !status) return forward_error(status);
+    for (const auto& matrix : *part) {
+      all.push_back(matrix.get());
+      tensors.insert(tensors.end(), matrix->tensors().begin(), matrix->tensors().end());
+    }
+  }
+  auto packed = pack_each(all, loader.team);
+  if (!packed) {
+    return error(packed.error().code, "{}: {}", loader.checkpoint.path().string(),
+                 packed.error().message);
+  }
+  experts.memory_ = std::move(packed->memory);
+  experts.bytes_per_expert_ =
+      static_cast<int64_t>(experts.memory_.size() / experts.weights_.size());
+  release(loader, std::move(tensors));
+
+  // Where experts are stored in different ways, all kernels are of the kind that reads floats.
+  ActivationPrecision precision = loader.precision;
+  if (!share_format(matrices.gate, matrices.up, precision, loader.features) ||
+      !share_format(matrices.down, matrices.down, precision, loader.features)) {
+    precision = ActivationPrecision::f32;
+  }
+  size_t next = 0;
+  const auto take = [&](ExpertMatrix ExpertWeights::*member,
+                        const std::vector<std::vector<float>>& biases) {
+    for (size_t e = 0; e < experts.weights_.size(); ++e) {
+      ExpertMatrix& matrix = experts.weights_[e].*member;
+      matrix.weight = std::move(packed->weights[next++]);
+      matrix.kernel = &kernels::select_gemm(matrix.weight.format(), precision, loader.features);
+      if (!biases.empty()) matrix.bias = biases[e];
+    }
+  };
+  take(&ExpertWeights::gate, matrices.gate_bias);
+  take(&ExpertWeights::up, matrices.up_bias);
+  take(&ExpertWeights::down, matrices.down_bias);
+  return experts;
+}
+
+Experts::Values Experts::add_values(ForwardRecorder& recorder, const std::string& role,
+                                    int64_t rows_per_token) const {
+  const int64_t inner = rows_per_token * intermediate_size();
+  const int64_t max_rows = recorder.limits().max_num_tokens * rows_per_token;
+  Values values;
+  values.rows_per_token = rows_per_token;
+  values.activated = recorder.shared_value(role + "_activated", inner);
+  values.up = recorder.shared_value(role + "_up", inner);
+  values.output = recorder.shared_value(role + "_output", rows_per_token * hidden_size());
+  values.prepared = recorder.shared_scratch(
+      role + "_prepared",
+      kernels::prepared_activations_size(weights_.front().down.kernel->activations, max_rows,
+                                         intermediate_size()));
+  return values;
+}
+
+Experts::Operands Experts::operands(const PlanRecorder& recorder, const Values& values) const {
+  Operands operands;
+  operands.weights = weights_;
+  operands.activation = activation_;
+  operands.activated = recorder.offset(values.activated);
+  operands.up = recorder.offset(values.up);
+  operands.prepared = recorder.offset(values.prepared);
+  operands.output = recorder.offset(values.output);
+  return operands;
+}
+
+kernels::ExpertSet Experts::Operands::at(std::byte* arena, int64_t rows, const int32_t* starts,
+                                         const kernels::PreparedActivations& input) const {
+  const ExpertWeights& first = weights.front();
+  const int64_t inner = first.gate.weight.n(), hidden = first.gate.weight.k();
+  const auto matrix = [&](size_t offset, int64_t columns) {
+    return dense_matrix(reinterpret_cast<float*>(arena + offset), rows, columns);
+  };
+  kernels::ExpertSet set;
+  set.experts = weights;
+  set.starts = starts;
+  set.input = input;
+  set.activation = activation;
+  set.activated = matrix(activated, inner);
+  set.up = matrix(up, inner);
+  set.output = matrix(output, hidden);
+  set.prepared = kernels::layout_prepared_activations(first.down.kernel->activations, rows, inner,
+                                                      arena + prepared);
+  return set;
+}
+
+}  // namespace tw

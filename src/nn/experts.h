@@ -1,0 +1,60 @@
+// Experts of equal sizes: their packed weights, and the memory that a step computes them in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "kernels/moe/expert_products.h"
+#include "nn/forward_recorder.h"
+#include "nn/loader.h"
+#include "weights/expert_matrices.h"
+
+namespace tw {
+
+class Experts {
+ public:
+  Experts() = default;
+
+  // Packs all matrices, in parallel over all of them.
+  static Expected<Experts> load(const WeightLoader& loader, const ExpertMatrices& matrices,
+                                const kernels::ExpertActivation& activation);
+
+  bool empty() const { return weights_.empty(); }
+  int64_t num_experts() const { return static_cast<int64_t>(weights_.size()); }
+  int64_t hidden_size() const { return weights_.front().gate.weight.k(); }
+  int64_t intermediate_size() const { return weights_.front().gate.weight.n(); }
+  // All kernels of gates and ups read activations of this one's format.
+  const kernels::GemmKernel& input_kernel() const { return *weights_.front().gate.kernel; }
+  int64_t bytes_per_expert() const { return bytes_per_expert_; }
+
+  // Arena memory for `rows_per_token` rows of each token, shared by layers under the same role.
+  struct Values {
+    int64_t rows_per_token = 0;
+    ValueId activated, up, prepared, output;
+  };
+  Values add_values(ForwardRecorder& recorder, const std::string& role,
+                    int64_t rows_per_token) const;
+
+  // What a step computes with. Valid while this lives.
+  struct Operands {
+    std::span<const kernels::ExpertWeights> weights;
+    kernels::ExpertActivation activation;
+    size_t activated = 0, up = 0, prepared = 0, output = 0;  // offsets in the arena
+
+    // `rows`: how many there are in all; starts and input as in ExpertSet.
+    kernels::ExpertSet at(std::byte* arena, int64_t rows, const int32_t* starts,
+                          const kernels::PreparedActivations& input) const;
+  };
+  Operands operands(const PlanRecorder& recorder, const Values& values) const;
+
+ private:
+  std::vector<kernels::ExpertWeights> weights_;
+  Buffer memory_;  // of the weights
+  kernels::ExpertActivation activation_;
+  int64_t bytes_per_expert_ = 0;
+};
+
+}  // namespace tw

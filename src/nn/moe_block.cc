@@ -1,0 +1,383 @@
+#include "nn/moe_block.h"
+
+#include "core/check.h"
+#include "kernels/moe/moe_kernels.h"
+#include "kernels/moe/routing.h"
+#include "nn/experts.h"
+#include "nn/forward_recorder.h"
+#include "nn/gated_ffn.h"
+#include "nn/load_sequence.h"
+
+namespace tw {
+namespace {
+
+using kernels::ActivationFormat;
+using kernels::PreparedActivations;
+using kernels::Routing;
+
+// Where everything lies that the block's steps work on; offsets are of the arena.
+struct MoeOperands {
+  const kernels::MoeKernels* kernels = nullptr;
+  const kernels::ActivationKernels* activations = nullptr;
+  kernels::RouterConfig router;
+  const float* correction_bias = nullptr;
+  bool weights_inputs = false;
+  kernels::RoutingLimits limits;
+  size_t routing = 0;
+  size_t router_logits = 0;  // [tokens, router_columns]
+  int64_t router_columns = 0;
+  ActivationFormat input_format = ActivationFormat::f32;
+  size_t prepared_input = 0;  // [tokens, hidden_size]
+  size_t gathered = 0;        // [tokens * top_k, hidden_size]
+  int64_t hidden_size = 0;
+  Experts::Operands routed;
+  Experts::Operands shared;  // without weights: none
+  ActivationFormat shared_input_format = ActivationFormat::f32;
+  size_t shared_input = 0;  // [tokens, hidden_size]
+  bool has_shared_gate = false;
+  int64_t bytes_per_expert = 0, shared_bytes = 0;
+  int64_t operations_per_row = 0, shared_operations_per_row = 0;
+  size_t output = 0;
+  kernels::Epilogue epilogue = kernels::Epilogue::store;
+
+  bool has_shared() const { return !shared.weights.empty(); }
+  Routing routing_at(std::byte* arena) const {
+    return kernels::layout_routing(limits, arena + routing);
+  }
+  Matrix<const float> logits_at(std::byte* arena, int64_t tokens) const {
+    return {reinterpret_cast<const float*>(arena + router_logits), tokens, router_columns,
+            router_columns};
+  }
+  PreparedActivations input_at(std::byte* arena, int64_t tokens) const {
+    return kernels::layout_prepared_activations(input_format, tokens, hidden_size,
+                                                arena + prepared_input);
+  }
+  PreparedActivations gathered_at(std::byte* arena, int64_t tokens) const {
+    return kernels::layout_prepared_activations(input_format, tokens * router.top_k, hidden_size,
+                                                arena + gathered);
+  }
+};
+
+class MoeStep : public Step {
+ public:
+  explicit MoeStep(const MoeOperands& operands) : o(operands) {}
+
+ protected:
+  const MoeOperands& o;
+};
+
+class RouteStep final : public MoeStep {
+ public:
+  using MoeStep::MoeStep;
+  std::string_view name() const override { return "route"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t tokens = context.batch.num_tokens();
+    const Range share = context.member.share(tokens);
+    const Routing routing = o.routing_at(context.arena);
+    kernels::RouterArguments arguments;
+    arguments.config = o.router;
+    arguments.logits = o.logits_at(context.arena, tokens);
+    arguments.correction_bias = o.correction_bias;
+    arguments.experts = routing.experts;
+    arguments.weights = routing.weights;
+    o.kernels->route(arguments, share);
+    kernels::count_choices(routing, context.member.rank(), share);
+  }
+};
+
+class GatherRowsStep final : public MoeStep {
+ public:
+  using MoeStep::MoeStep;
+  std::string_view name() const override { return "gather_expert_rows"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t tokens = context.batch.num_tokens();
+    const Range share = context.member.share(tokens);
+    const Routing routing = o.routing_at(context.arena);
+    kernels::place_choices(routing, context.member.rank(), context.member.size(), share);
+    kernels::gather_rows(routing, o.input_at(context.arena, tokens), share,
+                         o.gathered_at(context.arena, tokens));
+  }
+};
+
+// One of the three steps that compute the experts.
+class ExpertStep final : public MoeStep {
+ public:
+  enum class Part : uint8_t { gate_and_up, prepare, down };
+
+  ExpertStep(const MoeOperands& operands, Part part) : MoeStep(operands), part_(part) {}
+
+  std::string_view name() const override {
+    switch (part_) {
+      case Part::gate_and_up:
+        return "experts_gate_up";
+      case Part::prepare:
+        return "experts_prepare";
+      case Part::down:
+        return "experts_down";
+    }
+    return "?";
+  }
+
+  void run(const StepContext& context) const override {
+    const int64_t tokens = context.batch.num_tokens();
+    const Routing routing = o.routing_at(context.arena);
+    const int32_t shared_starts[] = {0, static_cast<int32_t>(tokens)};
+    kernels::ExpertSet sets[2];
+    sets[0] = o.routed.at(context.arena, tokens * o.router.top_k, routing.starts,
+                          o.gathered_at(context.arena, tokens));
+    if (o.weights_inputs) sets[0].input_scales = routing.row_weights;
+    if (o.has_shared()) {
+      sets[1] = o.shared.at(
+          context.arena, tokens, shared_starts,
+          kernels::layout_prepared_activations(o.shared_input_format, tokens, o.hidden_size,
+                                               context.arena + o.shared_input));
+    }
+    const std::span<const kernels::ExpertSet> used(sets, o.has_shared() ? 2 : 1);
+    const int rank = context.member.rank(), size = context.member.size();
+    switch (part_) {
+      case Part::gate_and_up:
+        return kernels::gate_and_up(used, *o.activations, rank, size);
+      case Part::prepare:
+        return kernels::prepare_activated(used, rank, size);
+      case Part::down:
+        return kernels::down(used, rank, size);
+    }
+  }
+
+  // Gate and up are two thirds. At the least as many experts are read as one token chooses, at most
+  // as many as there are.
+  StepCost cost(const Batch& batch) const override {
+    if (part_ == Part::prepare) return {};
+    const int64_t thirds = part_ == Part::gate_and_up ? 2 : 1;
+    const int64_t rows = int64_t{batch.num_tokens()} * o.router.top_k;
+    const int64_t touched = std::min<int64_t>(rows, o.router.num_experts);
+    return {
+        thirds * (touched * o.bytes_per_expert + o.shared_bytes) / 3,
+        thirds * (rows * o.operations_per_row + batch.num_tokens() * o.shared_operations_per_row)};
+  }
+
+ private:
+  Part part_;
+};
+
+class CombineStep final : public MoeStep {
+ public:
+  using MoeStep::MoeStep;
+  std::string_view name() const override { return "combine_experts"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t tokens = context.batch.num_tokens();
+    const Routing routing = o.routing_at(context.arena);
+    const auto rows_at = [&](size_t offset, int64_t rows) {
+      return dense_matrix(reinterpret_cast<const float*>(context.arena + offset), rows,
+                          o.hidden_size);
+    };
+    kernels::CombineArguments arguments;
+    arguments.top_k = o.router.top_k;
+    arguments.rows = routing.rows;
+    if (!o.weights_inputs) arguments.weights = routing.weights;
+    arguments.expert_output = rows_at(o.routed.output, tokens * o.router.top_k);
+    if (o.has_shared()) arguments.shared = rows_at(o.shared.output, tokens);
+    if (o.has_shared_gate) {
+      const Matrix<const float> logits = o.logits_at(context.arena, tokens);
+      arguments.shared_gate = {logits.data + o.router.num_experts, tokens, 1, logits.row_stride};
+    }
+    arguments.out =
+        dense_matrix(reinterpret_cast<float*>(context.arena + o.output), tokens, o.hidden_size);
+    arguments.accumulate = o.epilogue == kernels::Epilogue::accumulate;
+    o.kernels->combine(arguments, context.member.share(tokens));
+  }
+};
+
+class MoeBlock final : public Block {
+ public:
+  static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
+                                               const std::string& prefix, const MoeConfig& config) {
+    const std::string source = loader.checkpoint.path().string();
+    if (Status valid = config.router.validate(); !valid) {
+      return error(valid.error().code, "{}: {}: {}", source, prefix, valid.error().message);
+    }
+    auto activation = activation_of(config.hidden_act, source);
+    if (!activation) return forward_error(activation);
+    auto block = std::unique_ptr<MoeBlock>(new MoeBlock(config));
+    if (Status status = block->load_router(loader, prefix + "."); !status) {
+      return forward_error(status);
+    }
+    auto matrices = open_experts(loader.checkpoint, *loader.scheme,
+                                 prefix + "." + config.experts_name, config.experts);
+    if (!matrices) return forward_error(matrices);
+    auto routed = Experts::load(loader, *matrices, {*activation, config.clamped_swiglu});
+    if (!routed) return forward_error(routed);
+    block->routed_ = std::move(*routed);
+    if (config.shared_intermediate_size > 0) {
+      auto shared = load_shared(loader, prefix + "." + config.shared_name, config, *activation);
+      if (!shared) return forward_error(shared);
+      block->shared_ = std::move(*shared);
+    }
+    return block;
+  }
+
+  Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
+                kernels::Epilogue epilogue) override {
+    PlanRecorder& plan = recorder.plan();
+    const int32_t top_k = config_.router.top_k;
+    const int64_t hidden_size = config_.experts.hidden_size;
+    const bool has_shared = !shared_.empty();
+    const ValueId logits = recorder.shared_value("router_logits", router_.output_size());
+    router_.record(plan, recorder.prepared(), input, logits);
+    const auto prepared = recorder.prepared().prepare(input, routed_.input_kernel());
+    const auto shared_prepared =
+        has_shared ? recorder.prepared().prepare(input, shared_.input_kernel()) : prepared;
+
+    MoeOperands& o = operands_;
+    o.limits = {recorder.limits().max_num_tokens, config_.router.num_experts, top_k,
+                recorder.limits().num_threads};
+    const ValueId routing = recorder.shared_scratch("routing", kernels::routing_size(o.limits));
+    const ValueId gathered = recorder.shared_scratch(
+        "gathered", kernels::prepared_activations_size(
+                        prepared.format, o.limits.max_num_tokens * top_k, hidden_size));
+    const Experts::Values routed = routed_.add_values(recorder, "routed", top_k);
+    const Experts::Values shared = has_shared ? shared_.add_values(recorder, "shared", 1) : routed;
+
+    o.kernels = &kernels::select_moe(recorder.features());
+    o.activations = &recorder.kernels().activation;
+    o.router = config_.router;
+    o.correction_bias = correction_bias_.empty() ? nullptr : correction_bias_.data();
+    o.weights_inputs = config_.weights_inputs;
+    o.routing = plan.offset(routing);
+    o.router_logits = plan.offset(logits);
+    o.router_columns = router_.output_size();
+    o.input_format = prepared.format;
+    o.prepared_input = plan.offset(prepared.scratch);
+    o.gathered = plan.offset(gathered);
+    o.hidden_size = hidden_size;
+    o.routed = routed_.operands(plan, routed);
+    o.bytes_per_expert = routed_.bytes_per_expert();
+    o.operations_per_row = 2 * hidden_size * routed_.intermediate_size();
+    if (has_shared) {
+      o.shared = shared_.operands(plan, shared);
+      o.shared_input_format = shared_prepared.format;
+      o.shared_input = plan.offset(shared_prepared.scratch);
+      o.has_shared_gate = !config_.shared_gate_name.empty();
+      o.shared_bytes = shared_.bytes_per_expert();
+      o.shared_operations_per_row = 2 * hidden_size * shared_.intermediate_size();
+    }
+    o.output = plan.offset(output);
+    o.epilogue = epilogue;
+
+    plan.add(std::make_unique<RouteStep>(o), {{logits, Split::rows}}, {{routing, Split::rows}});
+    plan.add(std::make_unique<GatherRowsStep>(o),
+             {{prepared.scratch, Split::rows}, {routing, Split::other}},
+             {{routing, Split::other}, {gathered, Split::other}});
+    using Part = ExpertStep::Part;
+    plan.add(std::make_unique<ExpertStep>(o, Part::gate_and_up),
+             {{routing, Split::other},
+              {gathered, Split::other},
+              {shared_prepared.scratch, Split::other}},
+             {{routed.activated, Split::other},
+              {routed.up, Split::other},
+              {shared.activated, Split::other},
+              {shared.up, Split::other}});
+    plan.add(std::make_unique<ExpertStep>(o, Part::prepare),
+             {{routed.activated, Split::other}, {shared.activated, Split::other}},
+             {{routed.prepared, Split::other}, {shared.prepared, Split::other}});
+    plan.add(
+        std::make_unique<ExpertStep>(o, Part::down),
+        {{routing, Split::other}, {routed.prepared, Split::other}, {shared.prepared, Split::other}},
+        {{routed.output, Split::other}, {shared.output, Split::other}});
+    plan.add(std::make_unique<CombineStep>(o),
+             {{routing, Split::other},
+              {logits, Split::rows},
+              {routed.output, Split::other},
+              {shared.output, Split::other}},
+             {{output, Split::rows}});
+    return {};
+  }
+
+ private:
+  explicit MoeBlock(const MoeConfig& config) : config_(config) {}
+
+  // The router reads fp32 whatever the experts read: a rounded input could choose another expert.
+  Status load_router(const WeightLoader& loader, const std::string& prefix) {
+    WeightLoader exact = loader;
+    exact.precision = kernels::ActivationPrecision::f32;
+    LoadSequence load(exact, prefix);
+    std::vector<std::string> names = {config_.router_name};
+    std::vector<int64_t> sizes = {config_.router.num_experts};
+    if (!config_.shared_gate_name.empty()) {
+      names.push_back(config_.shared_gate_name);
+      sizes.push_back(1);
+    }
+    load.linear(names, config_.experts.hidden_size, sizes, config_.router_bias, router_);
+    if (!config_.correction_bias_name.empty()) {
+      load.vector(config_.correction_bias_name, config_.router.num_experts, correction_bias_);
+    }
+    return load.status();
+  }
+
+  static Expected<Experts> load_shared(const WeightLoader& loader, const std::string& prefix,
+                                       const MoeConfig& config, kernels::Activation activation) {
+    const int64_t size = config.shared_intermediate_size, hidden = config.experts.hidden_size;
+    ExpertMatrices matrices;
+    Status status;
+    const auto open = [&](const char* name, int64_t rows, int64_t columns,
+                          std::vector<std::unique_ptr<StoredMatrix>>& out) {
+      if (!status) return;
+      auto matrix = loader.scheme->open(loader.checkpoint, prefix + name, rows, columns);
+      if (matrix) {
+        out.push_back(std::move(*matrix));
+      } else {
+        status = tl::unexpected(std::move(matrix.error()));
+      }
+    };
+    open(".gate_proj", size, hidden, matrices.gate);
+    open(".up_proj", size, hidden, matrices.up);
+    open(".down_proj", hidden, size, matrices.down);
+    if (!status) return forward_error(status);
+    return Experts::load(loader, matrices, {activation, config.clamped_swiglu});
+  }
+
+  MoeConfig config_;
+  Linear router_;                       // hidden -> experts, and the shared expert's gate
+  std::vector<float> correction_bias_;  // [num_experts] or empty
+  Experts routed_;
+  Experts shared_;        // one or none
+  MoeOperands operands_;  // of the recorded steps
+};
+
+// The first of several names that the configuration has, or the last.
+const char* first_present(const ConfigFields& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (fields.has(name)) return name;
+  }
+  return *(names.end() - 1);
+}
+
+}  // namespace
+
+Expected<MoeConfig> MoeConfig::from(const ModelConfig& config) {
+  ConfigFields fields = config.fields();
+  MoeConfig moe;
+  const char* num_experts =
+      first_present(fields, {"n_routed_experts", "num_local_experts", "num_experts"});
+  moe.router.num_experts =
+      static_cast<int32_t>(fields.integer(num_experts, 1, kernels::kMaxExperts));
+  moe.router.top_k =
+      static_cast<int32_t>(fields.integer("num_experts_per_tok", 1, moe.router.num_experts));
+  moe.experts.num_experts = moe.router.num_experts;
+  moe.experts.hidden_size = config.hidden_size;
+  moe.experts.intermediate_size = fields.integer(
+      first_present(fields, {"moe_intermediate_size", "intermediate_size"}), 1, 1 << 24);
+  moe.hidden_act = config.hidden_act;
+  if (!fields.status()) return tl::unexpected(fields.status().error());
+  return moe;
+}
+
+Expected<std::unique_ptr<Block>> load_moe(const WeightLoader& loader, const std::string& prefix,
+                                          const MoeConfig& config) {
+  return MoeBlock::load(loader, prefix, config);
+}
+
+}  // namespace tw

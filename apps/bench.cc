@@ -4,12 +4,15 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "apps/commands.h"
 #include "apps/model_session.h"
+#include "core/chrome_trace.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "engine/profile.h"
 
 namespace tw {
 namespace {
@@ -22,6 +25,7 @@ struct BenchOptions {
   int32_t repetitions = 5;
   bool json = false;
   bool steps = false;
+  std::string profile;
 };
 
 // Sequences of the same length in consecutive pages: the batch of a synthetic load.
@@ -81,20 +85,11 @@ double run_tokens(Model& model, SyntheticLoad& load, int32_t num_seqs, int32_t t
   return int64_t{num_seqs} * tokens / seconds.count();
 }
 
-void print_steps(const Model& model) {
-  const auto timings = model.step_timings();
-  double total = 0;
-  for (const auto& timing : timings) total += timing.seconds;
-  std::printf("%-28s %8s %8s %10s %10s %10s\n", "step", "calls", "share", "us/call", "GB/s",
-              "GOP/s");
-  for (const auto& timing : timings) {
-    std::printf("%-28.*s %8lld %7.1f%% %10.1f %10.2f %10.1f\n",
-                static_cast<int>(timing.name.size()), timing.name.data(),
-                static_cast<long long>(timing.calls), 100 * timing.seconds / total,
-                1e6 * timing.seconds / static_cast<double>(timing.calls),
-                static_cast<double>(timing.cost.bytes) / timing.seconds * 1e-9,
-                static_cast<double>(timing.cost.operations) / timing.seconds * 1e-9);
-  }
+Status write_profile(const StepTrace& trace, const std::string& path) {
+  auto writer = ChromeTraceWriter::create(path);
+  if (!writer) return forward_error(writer);
+  write_step_events(trace, *writer);
+  return writer->close();
 }
 
 Status bench(const BenchOptions& options) {
@@ -114,7 +109,12 @@ Status bench(const BenchOptions& options) {
       !status) {
     return status;
   }
-  model.collect_step_timings(options.steps);
+  std::optional<StepTrace> trace;
+  if (options.steps || !options.profile.empty()) {
+    const int threads = session->team->size();
+    trace.emplace(threads, options.profile.empty() ? 0 : kMaxProfileEvents / threads);
+    model.set_trace(&*trace);
+  }
 
   std::vector<double> prefill, decode;
   for (int32_t i = 0; i < options.repetitions; ++i) {
@@ -143,8 +143,8 @@ Status bench(const BenchOptions& options) {
         options.batch_size, session->team->size(), options.prompt_tokens, median(prefill),
         options.output_tokens, median(decode));
   }
-  if (options.steps) print_steps(model);
-  return {};
+  if (options.steps) std::printf("%s", step_table(*trace).c_str());
+  return options.profile.empty() ? Status() : write_profile(*trace, options.profile);
 }
 
 }  // namespace
@@ -169,6 +169,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object instead of a line of text");
   command->add_flag("--steps", options->steps, "Also a table of the plan's steps");
+  command->add_option("--profile", options->profile,
+                      "Write a trace of every step and thread to this file (open it in Perfetto)");
   command->callback([options, &exit_code] {
     if (Status status = configure_log(options->model.log_level); !status) {
       exit_code = report(status.error());

@@ -19,6 +19,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::string prompt;
   bool chat = false;
+  std::string profile;
 };
 
 Expected<std::vector<TokenId>> encode_prompt(const ModelSession& session,
@@ -35,6 +36,13 @@ Expected<std::vector<TokenId>> encode_prompt(const ModelSession& session,
   return session.tokenizer->encode(*rendered, false);
 }
 
+Status write_profile(Engine& engine, const std::string& path) {
+  auto profile = engine.stop_profile();
+  if (!profile) return forward_error(profile);
+  fmt::print(stderr, "{}", (*profile)->summary());
+  return (*profile)->write_trace(path);
+}
+
 Status generate(const GenerateOptions& options) {
   auto session = ModelSession::open(options.model);
   if (!session) return forward_error(session);
@@ -42,6 +50,9 @@ Status generate(const GenerateOptions& options) {
   if (!prompt) return forward_error(prompt);
   const SamplingParams sampling =
       options.sampling.resolve(session->checkpoint->generation_config());
+  if (!options.profile.empty()) {
+    if (Status status = session->engine->start_profile(0); !status) return status;
+  }
   const Interrupt interrupt;
   auto result = generate_in_terminal(
       *session, std::move(*prompt), sampling, options.sampling.stop,
@@ -58,7 +69,7 @@ Status generate(const GenerateOptions& options) {
             result->num_output_tokens,
             decode_seconds > 0 ? (result->num_output_tokens - 1) / decode_seconds : 0.0,
             to_string(result->finish_reason));
-  return {};
+  return options.profile.empty() ? Status() : write_profile(*session->engine, options.profile);
 }
 
 }  // namespace
@@ -73,6 +84,9 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_option("--prompt,-p", options->prompt, "The text to continue (-: read from stdin)")
       ->required();
   command->add_flag("--chat", options->chat, "Wrap the prompt in the model's chat template");
+  command->add_option("--profile", options->profile,
+                      "Write a trace of every step and thread to this file (open it in Perfetto), "
+                      "and print where the time went");
   command->callback([options, &exit_code] {
     if (Status status = configure_log(options->model.log_level); !status) {
       exit_code = report(status.error());

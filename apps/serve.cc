@@ -38,6 +38,9 @@ void ServeOptions::add_to(CLI::App& command) {
          "Largest request body in bytes; beyond it the answer is 413")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 34));
+  option("--profile-dir", server.profile_dir,
+         "Folder for the traces of /start_profile and /stop_profile (default: no profiles)")
+      ->check(CLI::ExistingDirectory);
   option("--drain-timeout", drain_seconds,
          "Seconds that requests under way have after SIGTERM or Ctrl-C")
       ->check(CLI::Range(0.0, 86400.0));

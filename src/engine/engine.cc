@@ -22,6 +22,10 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
+int64_t nanoseconds(Clock::time_point time) {
+  return time.time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
 // Messages from other threads to the engine thread.
 struct Submit {
   std::unique_ptr<Sequence> sequence;
@@ -33,7 +37,14 @@ struct AbortAll {};
 struct Flush {
   std::promise<bool> done;
 };
-using Message = std::variant<Submit, Abort, AbortAll, Flush>;
+struct StartProfile {
+  int64_t num_steps;
+  std::promise<Status> done;
+};
+struct StopProfile {
+  std::promise<Expected<std::unique_ptr<EngineProfile>>> done;
+};
+using Message = std::variant<Submit, Abort, AbortAll, Flush, StartProfile, StopProfile>;
 
 // Bounded by the limits that submit() keeps: a message is a request or concerns one.
 class Inbox {
@@ -104,6 +115,20 @@ class ThreadedEngine final : public Engine {
     return inbox_.push(std::move(flush)) && done.get();
   }
 
+  Status start_profile(int64_t num_steps) override {
+    StartProfile start{num_steps, {}};
+    std::future<Status> done = start.done.get_future();
+    if (!inbox_.push(std::move(start))) return shutting_down();
+    return done.get();
+  }
+
+  Expected<std::unique_ptr<EngineProfile>> stop_profile() override {
+    StopProfile stop;
+    auto done = stop.done.get_future();
+    if (!inbox_.push(std::move(stop))) return shutting_down();
+    return done.get();
+  }
+
   EngineStats stats() const override {
     std::lock_guard lock(stats_mutex_);
     EngineStats copy = stats_;
@@ -123,10 +148,15 @@ class ThreadedEngine final : public Engine {
 
  private:
   Status check(const Request& request) const;
+  static tl::unexpected<Error> shutting_down() {
+    return error(ErrorCode::unavailable, "the engine is shutting down");
+  }
 
   // The engine thread.
   void run();
   void handle(Message& message);
+  Status begin_profile(int64_t num_steps);
+  Expected<std::unique_ptr<EngineProfile>> end_profile();
   void step();
   void process(const ScheduledSequence& entry, Matrix<const float> logits);
   void score_prompt(const ScheduledSequence& entry, Matrix<const float> logits);
@@ -152,6 +182,7 @@ class ThreadedEngine final : public Engine {
   std::vector<Message> messages_;
   std::vector<TokenId> forbidden_;
   EngineStats counters_;
+  std::unique_ptr<EngineProfile> profile_;
 
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
@@ -209,7 +240,7 @@ Expected<uint64_t> ThreadedEngine::submit(Request request) {
   sequence->request = std::move(request);
   if (!inbox_.push(Submit{std::move(sequence)})) {
     unfinished_.fetch_sub(1);
-    return error(ErrorCode::unavailable, "the engine is shutting down");
+    return shutting_down();
   }
   return id;
 }
@@ -243,19 +274,50 @@ void ThreadedEngine::handle(Message& message) {
     }
   } else if (auto* flush = std::get_if<Flush>(&message)) {
     flush->done.set_value(scheduler_.flush_prefix_cache());
+  } else if (auto* start = std::get_if<StartProfile>(&message)) {
+    start->done.set_value(begin_profile(start->num_steps));
+  } else if (auto* stop = std::get_if<StopProfile>(&message)) {
+    stop->done.set_value(end_profile());
   }
+}
+
+Status ThreadedEngine::begin_profile(int64_t num_steps) {
+  if (profile_) {
+    return error(ErrorCode::invalid_argument, "a profile is being taken; stop it first");
+  }
+  profile_ = std::make_unique<EngineProfile>(model_->num_threads(), num_steps);
+  model_->set_trace(&profile_->model_steps());
+  return {};
+}
+
+Expected<std::unique_ptr<EngineProfile>> ThreadedEngine::end_profile() {
+  if (!profile_) return error(ErrorCode::invalid_argument, "no profile was started");
+  model_->set_trace(nullptr);
+  return std::move(profile_);
 }
 
 void ThreadedEngine::step() {
   const auto begin = Clock::now();
   const auto scheduled = scheduler_.schedule();
   TW_CHECK(!scheduled.empty());
-  const Matrix<const float> logits = model_->forward(scheduler_.batch());
+  const Batch& batch = scheduler_.batch();
+  EngineStepEvent event{.begin_ns = nanoseconds(begin),
+                        .scheduled_ns = nanoseconds(Clock::now()),
+                        .num_tokens = batch.num_tokens(),
+                        .num_seqs = batch.num_seqs()};
+  const Matrix<const float> logits = model_->forward(batch);
+  event.forwarded_ns = nanoseconds(Clock::now());
   scheduler_.commit();
   // Finishing a sequence invalidates nothing but its own entry.
   for (const ScheduledSequence& entry : scheduled) process(entry, logits);
   ++counters_.num_steps;
-  counters_.last_step_seconds = seconds_between(begin, Clock::now());
+  const auto end = Clock::now();
+  counters_.last_step_seconds = seconds_between(begin, end);
+  event.end_ns = nanoseconds(end);
+  if (profile_ && !profile_->complete()) {
+    profile_->add(event);
+    if (profile_->complete()) model_->set_trace(nullptr);
+  }
   publish(false);
 }
 

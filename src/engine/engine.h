@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "engine/profile.h"
 #include "engine/request.h"
 #include "models/model.h"
 
@@ -66,6 +67,13 @@ class Engine {
 
   // Drops the prefix cache. False (and nothing done) while requests run.
   virtual bool flush_cache() = 0;
+
+  // Records a profile from the next step on, for num_steps steps (0: until it is stopped). Fails
+  // while another is being taken.
+  virtual Status start_profile(int64_t num_steps) = 0;
+  // Ends the profile and gives it out. Fails where none was started. Both wait for the step that
+  // is being computed.
+  virtual Expected<std::unique_ptr<EngineProfile>> stop_profile() = 0;
 
   virtual EngineStats stats() const = 0;
   virtual const ModelLimits& limits() const = 0;

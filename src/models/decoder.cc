@@ -35,17 +35,13 @@ class Decoder final : public Model {
   }
 
   Matrix<const float> forward(const Batch& batch) override {
-    if (collect_timings_) {
-      plan_.run_timed(batch, team_, timings_);
-    } else {
-      plan_.run(batch, team_);
-    }
+    plan_.run(batch, team_, trace_);
     const Matrix<float> logits = plan_.view(logits_, batch.num_logits());
     return {logits.data, logits.rows, logits.cols, logits.row_stride};
   }
 
-  void collect_step_timings(bool on) override { collect_timings_ = on; }
-  std::vector<StepTiming> step_timings() const override { return timings_; }
+  int num_threads() const override { return team_.size(); }
+  void set_trace(StepTrace* trace) override { trace_ = trace; }
 
  private:
   friend class DecoderLoader;
@@ -100,8 +96,7 @@ class Decoder final : public Model {
 
   Plan plan_;
   ValueId logits_;
-  bool collect_timings_ = false;
-  std::vector<StepTiming> timings_;
+  StepTrace* trace_ = nullptr;
 };
 
 namespace {

@@ -35,9 +35,10 @@ class Model {
   // call. Allocates nothing. batch.num_tokens() <= max_num_tokens.
   virtual Matrix<const float> forward(const Batch& batch) = 0;
 
-  // With collection on, forward() clocks each step of its plan (see Plan::run_timed).
-  virtual void collect_step_timings(bool on) {}
-  virtual std::vector<StepTiming> step_timings() const { return {}; }
+  // Threads that compute a step.
+  virtual int num_threads() const { return 1; }
+  // forward() records its steps there from now on, of num_threads() members; null: no more.
+  virtual void set_trace(StepTrace* trace) {}
 };
 
 }  // namespace tw

@@ -6,19 +6,14 @@
 namespace tw {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-StepTiming& timing_of(std::vector<StepTiming>& timings, std::string_view name) {
-  const auto found = std::find_if(timings.begin(), timings.end(),
-                                  [&](const StepTiming& timing) { return timing.name == name; });
-  if (found != timings.end()) return *found;
-  timings.push_back({name, 0, 0, {}});
-  return timings.back();
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
 }  // namespace
 
-void Plan::run(const Batch& batch, ThreadTeam& team) const {
+void Plan::run(const Batch& batch, ThreadTeam& team, StepTrace* trace) const {
+  if (trace != nullptr) return run_traced(batch, team, *trace);
   team.run([&](const TeamMember& member) {
     const StepContext context{batch, member, arena_.data()};
     for (const Entry& entry : entries_) {
@@ -28,22 +23,20 @@ void Plan::run(const Batch& batch, ThreadTeam& team) const {
   });
 }
 
-void Plan::run_timed(const Batch& batch, ThreadTeam& team, std::vector<StepTiming>& timings) const {
+void Plan::run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace) const {
   team.run([&](const TeamMember& member) {
     const StepContext context{batch, member, arena_.data()};
+    int64_t now = now_ns();
     for (const Entry& entry : entries_) {
-      const auto begin = Clock::now();
-      // The wait belongs to the step before it, but is charged to the one that needs it: that is
-      // the one whose split could be changed.
-      if (entry.barrier_before) member.barrier();
+      StepEvent event{.name = entry.step->name(), .arrival_ns = now, .begin_ns = now};
+      if (entry.barrier_before) {
+        member.barrier();
+        event.begin_ns = now_ns();
+      }
       entry.step->run(context);
-      if (member.rank() != 0) continue;
-      StepTiming& timing = timing_of(timings, entry.step->name());
-      timing.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-      ++timing.calls;
-      const StepCost cost = entry.step->cost(batch);
-      timing.cost.bytes += cost.bytes;
-      timing.cost.operations += cost.operations;
+      event.end_ns = now = now_ns();
+      if (member.rank() == 0) event.cost = entry.step->cost(batch);
+      trace.record(member.rank(), event);
     }
   });
 }

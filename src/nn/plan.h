@@ -19,6 +19,7 @@
 #include "core/tensor.h"
 #include "core/thread_team.h"
 #include "nn/batch.h"
+#include "nn/step_trace.h"
 
 namespace tw {
 
@@ -52,12 +53,6 @@ struct StepContext {
   std::byte* arena;
 };
 
-// What a step moves and computes, for the roofline.
-struct StepCost {
-  int64_t bytes = 0;       // read and written in main memory, at the least
-  int64_t operations = 0;  // multiplications and additions
-};
-
 class Step {
  public:
   virtual ~Step() = default;
@@ -67,22 +62,12 @@ class Step {
   virtual StepCost cost(const Batch& batch) const { return {}; }
 };
 
-// Time per kind of step, summed over replays, as seen by member 0 (its waits included).
-struct StepTiming {
-  std::string_view name;
-  double seconds = 0;
-  int64_t calls = 0;
-  StepCost cost;
-};
-
 class Plan {
  public:
   Plan() = default;
 
-  // Replays all steps on the team.
-  void run(const Batch& batch, ThreadTeam& team) const;
-  // The same with a clock around each step; adds to `timings` (one entry per step name).
-  void run_timed(const Batch& batch, ThreadTeam& team, std::vector<StepTiming>& timings) const;
+  // Replays all steps on the team. With a trace (made for the team's size), each is clocked.
+  void run(const Batch& batch, ThreadTeam& team, StepTrace* trace = nullptr) const;
 
   // The value's first rows: [num_rows, columns] fp32.
   Matrix<float> view(ValueId value, int64_t rows) const;
@@ -93,6 +78,7 @@ class Plan {
 
  private:
   friend class PlanRecorder;
+  void run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace) const;
   struct Entry {
     std::unique_ptr<Step> step;
     bool barrier_before = false;

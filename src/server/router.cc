@@ -21,6 +21,8 @@ constexpr Route kRoutes[] = {
     {"/get_server_info", kGet, server_info},
     {"/flush_cache", kGetOrPost, flush_cache},
     {"/abort_request", kPost, abort_request},
+    {"/start_profile", kPost, start_profile},
+    {"/stop_profile", kPost, stop_profile},
     {"/metrics", kGet, metrics, false, true, true},
 };
 

@@ -75,6 +75,11 @@ Request request_of(std::vector<TokenId> prompt, int32_t max_new_tokens, Inbox& i
   return request;
 }
 
+// Steps of a model that has none of its own.
+int64_t traced_steps(const EngineProfile& profile) {
+  return std::ssize(profile.model_steps().events(0));
+}
+
 struct EngineTest : ::testing::Test {
   std::unique_ptr<Engine> make(EngineConfig config = {}, int64_t context_length = 512,
                                bool give_nan = false) {
@@ -357,6 +362,39 @@ TEST_F(EngineTest, ConfigurationErrorsNameTheFlag) {
   EngineConfig config;
   config.context_length = 100000;
   EXPECT_NE(message(config).find("--context-length 100000"), std::string::npos);
+}
+
+TEST_F(EngineTest, AProfileHoldsTheStepsBetweenStartAndStop) {
+  auto engine = make();
+  const auto generate = [&](int32_t count) {
+    Inbox inbox;
+    ASSERT_TRUE(engine->submit(request_of({1, 2, 3}, count, inbox)));
+    inbox.wait_for_end();
+  };
+  generate(2);
+  EXPECT_FALSE(engine->stop_profile());
+  ASSERT_TRUE(engine->start_profile(0));
+  EXPECT_FALSE(engine->start_profile(0));
+  generate(4);
+  const auto profile = engine->stop_profile();
+  ASSERT_TRUE(profile);
+  EXPECT_EQ((*profile)->num_steps(), 4);
+  EXPECT_EQ(traced_steps(**profile), 4);
+  EXPECT_FALSE(engine->stop_profile());
+  generate(2);
+  EXPECT_EQ(traced_steps(**profile), 4);
+}
+
+TEST_F(EngineTest, AProfileEndsAfterTheStepsThatItWasAskedFor) {
+  auto engine = make();
+  ASSERT_TRUE(engine->start_profile(3));
+  Inbox inbox;
+  ASSERT_TRUE(engine->submit(request_of({1, 2, 3}, 8, inbox)));
+  inbox.wait_for_end();
+  const auto profile = engine->stop_profile();
+  ASSERT_TRUE(profile);
+  EXPECT_EQ((*profile)->num_steps(), 3);
+  EXPECT_EQ(traced_steps(**profile), 3);
 }
 
 }  // namespace

@@ -54,8 +54,11 @@ class FakeModel final : public Model {
     for (size_t row = 0; row < batch.logit_tokens.size(); ++row) {
       fill_row(batch, batch.logit_tokens[row], logits_.data() + row * kVocabSize);
     }
+    if (trace_ != nullptr) trace_->record(0, {.name = "fake"});
     return {logits_.data(), batch.num_logits(), kVocabSize, kVocabSize};
   }
+
+  void set_trace(StepTrace* trace) override { trace_ = trace; }
 
   int64_t num_steps = 0;
   bool give_nan = false;
@@ -94,6 +97,7 @@ class FakeModel final : public Model {
   int32_t max_num_tokens_ = 0;
   std::vector<Slot> slots_;
   std::vector<float> logits_;
+  StepTrace* trace_ = nullptr;
 };
 
 }  // namespace tw::testing_support

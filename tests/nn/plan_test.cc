@@ -103,11 +103,23 @@ TEST(Plan, ReplaysInOrderOnEveryMemberAndTimes) {
     ThreadTeam team(threads);
     plan->run(batch, team);
     EXPECT_EQ(plan->view(sums, 1).row(0)[0], 0 + 1 + 2 + 3 + 4.0f);
-    std::vector<StepTiming> timings;
-    plan->run_timed(batch, team, timings);
-    ASSERT_EQ(timings.size(), 1u);
-    EXPECT_EQ(timings[0].calls, 2);
-    EXPECT_EQ(timings[0].cost.bytes, 16);
+    StepTrace trace(threads, 3);
+    for (int replay = 0; replay < 2; ++replay) plan->run(batch, team, &trace);
+    ASSERT_EQ(trace.totals().size(), 1u);
+    EXPECT_EQ(trace.totals()[0].calls, 4);
+    EXPECT_EQ(trace.totals()[0].cost.bytes, 32);
+    EXPECT_GE(trace.totals()[0].seconds, trace.totals()[0].wait_seconds);
+    EXPECT_EQ(trace.num_dropped(), threads);
+    for (int rank = 0; rank < threads; ++rank) {
+      ASSERT_EQ(trace.events(rank).size(), 3u);
+      int64_t last_ns = 0;
+      for (const StepEvent& event : trace.events(rank)) {
+        EXPECT_LE(last_ns, event.arrival_ns);
+        EXPECT_LE(event.arrival_ns, event.begin_ns);
+        EXPECT_LE(event.begin_ns, event.end_ns);
+        last_ns = event.end_ns;
+      }
+    }
   }
 }
 

@@ -67,6 +67,19 @@ class FakeEngine final : public Engine {
     return running_.empty();
   }
 
+  Status start_profile(int64_t num_steps) override {
+    std::lock_guard lock(mutex_);
+    if (profile_) return error(ErrorCode::invalid_argument, "a profile is being taken");
+    profile_ = std::make_unique<EngineProfile>(1, num_steps);
+    profile_->add({.begin_ns = 1000, .scheduled_ns = 2000, .forwarded_ns = 5000, .end_ns = 6000});
+    return {};
+  }
+  Expected<std::unique_ptr<EngineProfile>> stop_profile() override {
+    std::lock_guard lock(mutex_);
+    if (!profile_) return error(ErrorCode::invalid_argument, "no profile was started");
+    return std::move(profile_);
+  }
+
   EngineStats stats() const override {
     std::lock_guard lock(mutex_);
     EngineStats copy = stats_;
@@ -233,6 +246,7 @@ class FakeEngine final : public Engine {
   uint64_t last_id_ = 0;
   bool held_ = false;
   bool closed_ = false;
+  std::unique_ptr<EngineProfile> profile_;
   std::thread thread_;
 };
 

@@ -1,4 +1,6 @@
 // SGLang's native endpoints and those of operation, over a socket, with a fake engine behind.
+#include <filesystem>
+
 #include "server/server_fixture.h"
 
 namespace tw {
@@ -100,6 +102,34 @@ TEST_F(NativeTest, flush_cache) {
   client.request("POST", "/generate", R"({"text": "a"})");
   ASSERT_TRUE(eventually([&] { return engine().num_running() == 1; }));
   EXPECT_EQ(exchange("POST", "/flush_cache").status, 400);
+}
+
+TEST_F(NativeTest, profiles_are_written_to_the_servers_folder) {
+  const std::filesystem::path folder = ::testing::TempDir() + "/tw_profiles";
+  std::filesystem::create_directories(folder);
+  config.profile_dir = folder.string();
+  start();
+  EXPECT_EQ(exchange("POST", "/stop_profile").status, 400);
+  EXPECT_EQ(post("/start_profile", {{"num_steps", 0}}).status, 400);
+  EXPECT_EQ(post("/start_profile", {{"output_dir", "/etc"}}).status, 400);
+  EXPECT_EQ(exchange("POST", "/start_profile").status, 200);
+  EXPECT_EQ(post("/start_profile", {{"num_steps", 5}}).status, 400);
+  const RawResponse response = exchange("POST", "/stop_profile");
+  ASSERT_EQ(response.status, 200);
+  const Json answer = *parse_json(response.body, "test");
+  EXPECT_EQ(answer["num_steps"], 1);
+  EXPECT_NE(answer["summary"].get<std::string>().find("forward 60.0%"), std::string::npos);
+  const std::filesystem::path trace = answer["trace"].get<std::string>();
+  EXPECT_EQ(trace.parent_path(), folder);
+  EXPECT_TRUE(std::filesystem::exists(trace));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(NativeTest, profiles_need_a_folder) {
+  start();
+  const RawResponse response = exchange("POST", "/start_profile");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_NE(response.body.find("--profile-dir"), std::string::npos);
 }
 
 TEST_F(NativeTest, health_tells_when_the_engine_is_stuck) {

@@ -57,6 +57,7 @@ class Tokenizer {
   std::string to_json() const;
 
  private:
+  friend class GrammarCompiler;
   friend class IncrementalDecoder;
   struct Handle;
   explicit Tokenizer(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}

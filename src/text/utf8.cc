@@ -1,7 +1,5 @@
 #include "text/utf8.h"
 
-#include <cstdint>
-
 namespace tw {
 namespace {
 
@@ -44,6 +42,29 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
     i += length;
   }
   return std::nullopt;
+}
+
+bool append_utf8(uint32_t code_point, std::string& text) {
+  if (code_point > 0x10ffff || (code_point >= 0xd800 && code_point <= 0xdfff)) return false;
+  const auto tail = [&](int shift) {
+    text += static_cast<char>(0x80 | (code_point >> shift & 0x3f));
+  };
+  if (code_point < 0x80) {
+    text += static_cast<char>(code_point);
+  } else if (code_point < 0x800) {
+    text += static_cast<char>(0xc0 | code_point >> 6);
+    tail(0);
+  } else if (code_point < 0x10000) {
+    text += static_cast<char>(0xe0 | code_point >> 12);
+    tail(6);
+    tail(0);
+  } else {
+    text += static_cast<char>(0xf0 | code_point >> 18);
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+  return true;
 }
 
 }  // namespace tw

@@ -103,6 +103,42 @@ tw_text_status tw_text_template_render(const tw_text_template* chat_template, co
                                        size_t size, int64_t unix_time, tw_text_string* out,
                                        tw_text_string* error);
 
+/* ---- Grammars: which tokens may come next ---- */
+
+typedef struct tw_text_grammar_compiler tw_text_grammar_compiler;
+/* The state of one generation; used by one thread at a time. */
+typedef struct tw_text_grammar tw_text_grammar;
+
+typedef enum {
+  TW_TEXT_JSON_SCHEMA = 0,
+  TW_TEXT_REGEX = 1, /* the whole text matches; no look-around, no back references */
+  TW_TEXT_EBNF = 2,  /* Lark, or GBNF ("root ::= ...") */
+} tw_text_grammar_kind;
+
+/* eos: the tokens that may come where a grammar may end. Takes a fraction of a second and some
+ * tens of bytes per token of the vocabulary. Immutable, for several threads at once. */
+tw_text_status tw_text_grammar_compiler_new(const tw_text_tokenizer* tokenizer, const uint32_t* eos,
+                                            size_t num_eos, tw_text_grammar_compiler** out,
+                                            tw_text_string* error);
+void tw_text_grammar_compiler_free(tw_text_grammar_compiler* compiler);
+
+/* A grammar that is invalid, or beyond the limits of size and work, is
+ * TW_TEXT_INVALID_ARGUMENT. */
+tw_text_status tw_text_grammar_compile(const tw_text_grammar_compiler* compiler,
+                                       tw_text_grammar_kind kind, const char* source, size_t size,
+                                       tw_text_grammar** out, tw_text_string* error);
+tw_text_grammar* tw_text_grammar_clone(const tw_text_grammar* grammar);
+void tw_text_grammar_free(tw_text_grammar* grammar);
+
+/* Bit id % 32 of word id / 32: that token may come next. No `out` but the words. */
+tw_text_status tw_text_grammar_mask(tw_text_grammar* grammar, uint32_t* words, size_t num_words,
+                                    tw_text_string* error);
+/* Moves on by a token that the mask allows. */
+tw_text_status tw_text_grammar_accept(tw_text_grammar* grammar, uint32_t token,
+                                      tw_text_string* error);
+/* Nothing but the end may follow, or the end came. */
+bool tw_text_grammar_is_complete(const tw_text_grammar* grammar);
+
 #ifdef __cplusplus
 }
 #endif

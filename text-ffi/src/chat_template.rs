@@ -7,7 +7,7 @@
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
-use crate::ffi::{guarded, text, Failure, OwnedString, Status};
+use crate::ffi::{guarded, on_large_stack, text, Failure, OwnedString, Status};
 use crate::{generation_blocks, python_json, python_values};
 
 /// Fuel: about one unit per instruction or 64 bytes made. What real templates take is linear in
@@ -80,23 +80,6 @@ impl ChatTemplate {
             .and_then(|template| template.render(context))
             .map_err(|error| Failure::invalid_argument(describe(&error)))
     }
-}
-
-/// Runs `body` on a thread with a stack of that size, and waits for it. Panics pass through.
-fn on_large_stack<T: Send>(
-    stack_bytes: usize,
-    body: impl FnOnce() -> Result<T, Failure> + Send,
-) -> Result<T, Failure> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .name("chat template".to_owned())
-            .stack_size(stack_bytes)
-            .spawn_scoped(scope, body)
-            .map_err(|error| Failure::internal(format!("cannot start a thread: {error}")))?;
-        thread
-            .join()
-            .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-    })
 }
 
 fn local_time(format: &str, unix_time: i64) -> Result<String, Error> {

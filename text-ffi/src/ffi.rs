@@ -128,6 +128,23 @@ pub unsafe fn guarded<T>(
     failure.status
 }
 
+/// Runs `body` on a thread with a stack of that size, and waits for it. Panics pass through.
+pub fn on_large_stack<T: Send>(
+    stack_bytes: usize,
+    body: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("text".to_owned())
+            .stack_size(stack_bytes)
+            .spawn_scoped(scope, body)
+            .map_err(|error| Failure::internal(format!("cannot start a thread: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+    })
+}
+
 /// # Safety
 /// `string` came from this library and is released once.
 #[no_mangle]

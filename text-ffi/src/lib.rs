@@ -4,7 +4,9 @@
 mod chat_template;
 mod decode_stream;
 mod ffi;
+mod gbnf;
 mod generation_blocks;
+mod grammar;
 mod python_json;
 mod python_values;
 mod token_bytes;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokenizers::Tokenizer;
 
 use crate::ffi::{guarded, text, Failure, OwnedIds, OwnedString, Status};
-use crate::token_bytes::DecoderKind;
+use crate::token_bytes::{append_byte_level, fallback_byte, DecoderKind};
 
 /// Immutable once loaded; shared with the decode streams made from it.
 pub struct LoadedTokenizer {
@@ -42,6 +42,38 @@ impl LoadedTokenizer {
         let token = self.tokenizer.id_to_token(id)?;
         let added = self.tokenizer.get_added_vocabulary();
         (!skip_special_tokens || !added.is_special_token(&token)).then_some(token)
+    }
+
+    /// The bytes of every token, by id. Special tokens, which no text stands for, begin with 0xFF;
+    /// ids without a token and tokens that decode to nothing by themselves have none.
+    pub fn token_bytes(&self) -> Vec<Vec<u8>> {
+        (0..self.vocab_size as u32)
+            .map(|id| self.bytes_of(id).unwrap_or_default())
+            .collect()
+    }
+
+    fn bytes_of(&self, id: u32) -> Option<Vec<u8>> {
+        let token = self.tokenizer.id_to_token(id)?;
+        let added = self.tokenizer.get_added_vocabulary();
+        if added.is_special_token(&token) {
+            return Some([b"\xff", token.as_bytes()].concat());
+        }
+        if added.get_added_tokens_decoder().contains_key(&id) {
+            return Some(token.into_bytes());
+        }
+        let mut bytes = Vec::new();
+        match &self.decoder_kind {
+            DecoderKind::ByteLevel => append_byte_level(&token, &mut bytes),
+            DecoderKind::ByteFallback { .. } => {
+                let token = self.decoder_kind.replace_all(token).ok()?;
+                match fallback_byte(&token) {
+                    Some(byte) => bytes.push(byte),
+                    None => bytes.extend_from_slice(token.as_bytes()),
+                }
+            }
+            DecoderKind::Other => bytes = self.decode_tokens(vec![token]).ok()?.into_bytes(),
+        }
+        Some(bytes)
     }
 
     /// What the decoder makes of a list of tokens.

@@ -17,6 +17,8 @@ struct ServeOptions {
   ModelOptions model;
   ServerConfig server;
   std::string served_model_name;
+  std::string tool_call_parser;
+  std::string reasoning_parser;
   double drain_seconds = 30;
 
   void add_to(CLI::App& command);
@@ -24,7 +26,7 @@ struct ServeOptions {
 
 void ServeOptions::add_to(CLI::App& command) {
   model.add_to(command);
-  const auto option = [&](const char* flags, auto& value, const char* help) {
+  const auto option = [&](const char* flags, auto& value, const std::string& help) {
     return command.add_option(flags, value, help)->capture_default_str()->group("Server");
   };
   option("--host", server.host, "Address to listen on; 0.0.0.0 for all");
@@ -32,6 +34,11 @@ void ServeOptions::add_to(CLI::App& command) {
   option("--api-key", server.api_key, "Key that clients must send as Authorization: Bearer KEY");
   option("--served-model-name", served_model_name,
          "Name in /v1/models (default: the name of the model's file or folder)");
+  option("--tool-call-parser", tool_call_parser,
+         "Format in which the model writes tool calls: " + tool_format_names());
+  option("--reasoning-parser", reasoning_parser,
+         "Format of the model's reasoning, which then comes as reasoning_content: " +
+             reasoning_format_names());
   option("--max-connections", server.max_connections, "Connections open at once; more are refused")
       ->check(CLI::Range(1, 1 << 20));
   option("--max-request-size", server.max_request_bytes,
@@ -83,7 +90,22 @@ std::string curl_example(const std::string& url, const ServeOptions& options, bo
                      body);
 }
 
+template <typename Format>
+Expected<const Format*> find_format(const char* flag, const std::string& name,
+                                    const Format* (*find)(std::string_view),
+                                    const std::string& known) {
+  if (name.empty()) return nullptr;
+  if (const Format* format = find(name)) return format;
+  return error(ErrorCode::invalid_argument, "{} {}: unknown; there are {}", flag, name, known);
+}
+
 Status serve(ServeOptions options) {
+  const auto tool_format = find_format("--tool-call-parser", options.tool_call_parser,
+                                       find_tool_format, tool_format_names());
+  if (!tool_format) return tl::unexpected(tool_format.error());
+  const auto reasoning_format = find_format("--reasoning-parser", options.reasoning_parser,
+                                            find_reasoning_format, reasoning_format_names());
+  if (!reasoning_format) return tl::unexpected(reasoning_format.error());
   auto address = BoundAddress::bind(options.server.host, options.server.port);
   if (!address) return forward_error(address);
   auto session = ModelSession::open(options.model);
@@ -101,7 +123,9 @@ Status serve(ServeOptions options) {
                     .chat_template = chat ? &*session->chat_template : nullptr,
                     .chat_template_problem = session->chat_template_problem,
                     .generation_config = session->checkpoint->generation_config(),
-                    .architecture = session->checkpoint->config().value("model_type", "")};
+                    .architecture = session->checkpoint->config().value("model_type", ""),
+                    .tool_format = *tool_format,
+                    .reasoning_format = *reasoning_format};
   Service service(options.server, std::move(model), *session->engine);
   auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);

@@ -1,5 +1,7 @@
 #include "server/chat_request.h"
 
+#include "text/tool_parsers/tool_parser.h"
+
 namespace tw {
 namespace {
 
@@ -46,15 +48,65 @@ void check_messages(RequestFields& fields, const Json& messages) {
   }
 }
 
-// "none" hides the tools from the template; what would force a call needs constrained decoding.
+void check_tools(RequestFields& fields, const Json& tools) {
+  for (size_t i = 0; i < tools.size() && !fields.failed(); ++i) {
+    const std::string where = fmt::format("tools[{}]", i);
+    const Json& tool = tools[i];
+    const Json type = tool.is_object() ? tool.value("type", Json("function")) : Json();
+    if (type != "function") return fields.fail(where, tool, "{\"type\": \"function\", ...}");
+    const auto function = tool.find("function");
+    if (function == tool.end() || !function->is_object()) {
+      return fields.fail(where + ".function", function == tool.end() ? Json() : *function,
+                         "an object with name, description and parameters");
+    }
+    const Json name = function->value("name", Json());
+    if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
+      return fields.fail(where + ".function.name", name, "a string that is not empty");
+    }
+    const Json parameters = function->value("parameters", Json());
+    if (!parameters.is_null() && !parameters.is_object()) {
+      return fields.fail(where + ".function.parameters", parameters, "a JSON schema (an object)");
+    }
+  }
+}
+
+// The function that {"type": "function", "function": {"name": ...}} names.
+std::string named_function(const Json& choice) {
+  if (!choice.is_object() || choice.value("type", Json("function")) != "function") return {};
+  const auto function = choice.find("function");
+  const Json& holder = function == choice.end() ? choice : *function;
+  const Json name = holder.is_object() ? holder.value("name", Json()) : Json();
+  return name.is_string() ? name.get<std::string>() : std::string();
+}
+
+void read_tool_choice(RequestFields& fields, const Json& choice, ChatRequest& request) {
+  if (choice == "none") {
+    request.tool_choice = ToolChoice::none;
+  } else if (choice == "required" || choice == "any") {
+    request.tool_choice = ToolChoice::required;
+  } else if (choice.is_object()) {
+    request.tool_choice = ToolChoice::named;
+    request.tool_name = named_function(choice);
+    const ToolSchemas schemas(request.tools);
+    if (!schemas.has(request.tool_name)) {
+      fields.fail("tool_choice", choice,
+                  fmt::format("the name of one of the tools ({})", schemas.names()));
+    }
+  } else if (choice != "auto") {
+    fields.fail("tool_choice", choice,
+                "\"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
+                "{\"name\": ...}}");
+  }
+}
+
 void read_tools(RequestFields& fields, ChatRequest& request) {
-  fields.read_array("tools", request.tools);
+  if (fields.read_array("tools", request.tools)) check_tools(fields, request.tools);
+  if (request.tools.empty()) request.tools = nullptr;
+  fields.read("parallel_tool_calls", request.parallel_tool_calls);
   const Json* choice = fields.find("tool_choice");
-  if (!choice) return;
-  if (*choice == Json("none")) {
-    request.tools = nullptr;
-  } else if (*choice != Json("auto")) {
-    fields.fail("tool_choice", *choice, "\"none\" or \"auto\": forced calls are not supported");
+  if (choice) read_tool_choice(fields, *choice, request);
+  if (request.forces_call() && request.tools.is_null() && !fields.failed()) {
+    fields.fail("tool_choice", *choice, "\"none\" or \"auto\" without tools");
   }
 }
 
@@ -72,6 +124,7 @@ ApiExpected<ChatRequest> parse_chat_request(const Json& body, const RequestDefau
   read_tools(fields, request);
   fields.read_object("chat_template_kwargs", request.template_kwargs);
   fields.read("add_generation_prompt", request.add_generation_prompt);
+  fields.read("separate_reasoning", request.separate_reasoning);
   fields.read("logprobs", request.logprobs);
   if (fields.read("top_logprobs", request.top_logprobs, {.min = 0, .max = kMaxTopLogprobs}) &&
       request.top_logprobs > 0 && !request.logprobs) {

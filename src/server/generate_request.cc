@@ -92,7 +92,6 @@ void read_sampling_params(RequestFields& fields, GenerateRequest& request) {
   read_per_item(fields, "sampling_params", request,
                 [&](const std::string& name, const Json& value, GenerateItem& item) {
                   RequestFields nested(value, name);
-                  refuse_constraints(nested);
                   read_native_options(nested, item.generation);
                   if (nested.failed()) fields.fail(nested.take_error());
                 });

@@ -71,14 +71,16 @@ class GenerationGroup::Mailbox {
   bool overflowed_ = false;
 };
 
-std::vector<GenerationTask> make_tasks(Service& service, std::vector<TokenId> prompt,
-                                       const GenerationOptions& options) {
+ApiExpected<std::vector<GenerationTask>> make_tasks(Service& service, std::vector<TokenId> prompt,
+                                                    const GenerationOptions& options,
+                                                    const GrammarStart& grammar_start) {
   GenerationTask task{.prompt = std::move(prompt),
                       .sampling = options.sampling,
                       .stops = StopStrings(options.stops, options.no_stop_trim),
                       .no_stop_trim = options.no_stop_trim,
                       .skip_special_tokens = options.skip_special_tokens,
-                      .rid = {}};
+                      .rid = {},
+                      .constraint = nullptr};
   const int64_t left =
       service.engine().limits().max_position_embeddings - static_cast<int64_t>(task.prompt.size());
   const int64_t wanted = options.max_new_tokens ? *options.max_new_tokens : left;
@@ -87,6 +89,14 @@ std::vector<GenerationTask> make_tasks(Service& service, std::vector<TokenId> pr
   std::vector<GenerationTask> tasks(static_cast<size_t>(options.n), task);
   for (size_t i = 0; options.sampling.seed && i < tasks.size(); ++i) {
     tasks[i].sampling.seed = *options.sampling.seed + i;
+  }
+  if (options.grammar) {
+    auto constraints = service.grammars().start(*options.grammar, grammar_start, tasks.size());
+    if (!constraints) {
+      constraints.error().message = "grammar: " + constraints.error().message;
+      return tl::unexpected(to_api_error(constraints.error()));
+    }
+    for (size_t i = 0; i < tasks.size(); ++i) tasks[i].constraint = std::move((*constraints)[i]);
   }
   return tasks;
 }
@@ -110,6 +120,7 @@ ApiExpected<std::shared_ptr<GenerationGroup>> GenerationGroup::start(
     request.return_logprob = task.return_logprob;
     request.return_prompt_logprob = task.return_prompt_logprob;
     request.num_top_logprobs = task.num_top_logprobs;
+    request.constraint = std::move(task.constraint);
     request.sink = [mailbox = group->mailbox_, i](EngineOutput&& output) {
       mailbox->push(i, std::move(output));
     };

@@ -35,11 +35,14 @@ struct GenerationTask {
   bool return_prompt_logprob = false;
   int32_t num_top_logprobs = 0;
   std::string rid;
+  std::shared_ptr<TokenConstraint> constraint;
 };
 
-// The n choices that `options` asks for on one prompt. Seeds differ by choice.
-std::vector<GenerationTask> make_tasks(Service& service, std::vector<TokenId> prompt,
-                                       const GenerationOptions& options);
+// The n choices that `options` asks for on one prompt. Seeds differ by choice. `grammar_start`:
+// from where on the options' grammar holds; a grammar that is none is a 400.
+ApiExpected<std::vector<GenerationTask>> make_tasks(Service& service, std::vector<TokenId> prompt,
+                                                    const GenerationOptions& options,
+                                                    const GrammarStart& grammar_start = {});
 
 struct GenerationEnd {
   FinishReason reason = FinishReason::stop;  // never none or error

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "server/grammar_fields.h"
 #include "text/stop_strings.h"
 
 namespace tw {
@@ -76,6 +77,7 @@ void read_shared(RequestFields& fields, GenerationOptions& options) {
   fields.read("n", options.n, {.min = 1, .max = kMaxChoices});
   read_logit_bias(fields, sampling);
   read_stops(fields, options);
+  read_grammar(fields, options.grammar);
 }
 
 void take_default(const Json& config, const char* key, float& value, NumberRange range) {
@@ -123,21 +125,6 @@ void read_native_options(RequestFields& fields, GenerationOptions& options) {
   fields.read_seed("seed", options.sampling.seed);
 }
 
-void refuse_constraints(RequestFields& fields) {
-  for (const char* name : {"regex", "ebnf", "json_schema", "structural_tag"}) {
-    if (const Json* found = fields.find(name)) {
-      fields.fail(name, *found, "absent: constrained output is not supported");
-    }
-  }
-  const Json* format = fields.find("response_format");
-  if (!format) return;
-  const bool is_text = format->is_object() && format->value("type", Json()) == Json("text");
-  if (!is_text) {
-    fields.fail("response_format", *format,
-                "absent or {\"type\": \"text\"}: constrained output is not supported");
-  }
-}
-
 void read_openai_common(RequestFields& fields, OpenAiOptions& options) {
   fields.read("model", options.model);
   fields.read("rid", options.rid);
@@ -147,7 +134,6 @@ void read_openai_common(RequestFields& fields, OpenAiOptions& options) {
     nested.read("include_usage", options.include_usage);
     if (nested.failed()) fields.fail(nested.take_error());
   }
-  refuse_constraints(fields);
   read_openai_options(fields, options.generation);
 }
 

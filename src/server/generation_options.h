@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "engine/request.h"
 #include "server/request_fields.h"
+#include "text/grammar.h"
 
 namespace tw {
 
@@ -40,15 +41,13 @@ struct GenerationOptions {
   bool no_stop_trim = false;  // leave the stop string or token in the text
   bool skip_special_tokens = true;
   int32_t n = 1;
+  std::optional<GrammarSource> grammar;  // that the output must follow
 };
 
 // OpenAI's spelling with SGLang's extras (max_tokens, max_completion_tokens, min_tokens, seed ...).
 void read_openai_options(RequestFields& fields, GenerationOptions& options);
 // SGLang's sampling_params.
 void read_native_options(RequestFields& fields, GenerationOptions& options);
-
-// Output formats that need constrained decoding are refused, not ignored.
-void refuse_constraints(RequestFields& fields);
 
 // A prompt as text, to be tokenized, or as ids.
 using PromptInput = std::variant<std::string, std::vector<TokenId>>;

@@ -237,6 +237,10 @@ asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
   request.target = std::string(message.target());
   request.path = percent_decode(request.target.substr(0, request.target.find_first_of("?#")));
   request.authorization = std::string(message[http::field::authorization]);
+  // Anthropic's clients have a header of their own.
+  if (const auto key = message["x-api-key"]; request.authorization.empty() && !key.empty()) {
+    request.authorization = "Bearer " + std::string(key);
+  }
   request.client = client_;
   request.body = std::move(message.body());
   co_return true;

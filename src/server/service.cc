@@ -47,6 +47,7 @@ Service::Service(ServerConfig config, ServedModel model, Engine& engine)
       max_prompt_bytes_(
           longest_prompt_bytes(model_.tokenizer, engine.limits().max_position_embeddings)),
       metrics_(model_.name),
+      grammars_(model_.tokenizer, engine.config().eos_token_ids, engine.limits().vocab_size),
       id_counter_(random_start()),
       workers_(static_cast<size_t>(config_.worker_threads)) {}
 

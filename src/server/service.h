@@ -21,10 +21,13 @@
 #include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/generation_options.h"
+#include "server/grammars.h"
 #include "server/metrics.h"
 #include "server/responder.h"
 #include "text/chat_template.h"
+#include "text/reasoning_parser.h"
 #include "text/tokenizer.h"
+#include "text/tool_parsers/tool_parser.h"
 
 namespace tw {
 
@@ -58,6 +61,8 @@ struct ServedModel {
   std::string chat_template_problem;  // why there is none
   Json generation_config = Json::object();
   std::string architecture;
+  const ToolFormat* tool_format = nullptr;            // null: calls stay in the text
+  const ReasoningFormat* reasoning_format = nullptr;  // null: reasoning stays in the text
 };
 
 class Service {
@@ -69,6 +74,7 @@ class Service {
   const RequestDefaults& defaults() const { return defaults_; }
   Engine& engine() { return engine_; }
   Metrics& metrics() { return metrics_; }
+  Grammars& grammars() { return grammars_; }
   int64_t created() const { return created_; }  // Unix time of the start
 
   // Empty, or 404 with code model_not_found.
@@ -117,6 +123,7 @@ class Service {
   const int64_t created_;
   const size_t max_prompt_bytes_;
   Metrics metrics_;
+  Grammars grammars_;
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> id_counter_;
   std::mutex requests_mutex_;

@@ -46,7 +46,8 @@ start_server() {
   port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
   log=$(mktemp)
   "$binary" serve --model-path "$model" --host 127.0.0.1 --port "$port" \
-    --served-model-name contract-model --api-key contract-key >"$log" 2>&1 &
+    --served-model-name contract-model --api-key contract-key --tool-call-parser qwen25 \
+    --reasoning-parser qwen3 >"$log" 2>&1 &
   server=$!
   export TILEWRIGHT_URL=http://127.0.0.1:$port
   for _ in $(seq 300); do

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/json.h"
 #include "server/chat_request.h"
+#include "server/chat_translation.h"
 #include "server/completion_request.h"
 #include "server/generate_request.h"
 #include "server/http_message.h"
@@ -74,6 +75,11 @@ void check_generate(const Json& body) {
   TW_CHECK(choices <= kMaxChoices);
 }
 
+// Other APIs' requests, which become chat requests.
+void check_translated(const ApiExpected<Json>& chat) {
+  chat ? check_chat(*chat) : check_error(chat.error());
+}
+
 }  // namespace
 }  // namespace tw
 
@@ -88,5 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tw::check_chat(*body);
   tw::check_completion(*body);
   tw::check_generate(*body);
+  tw::check_translated(tw::chat_from_responses(*body));
+  tw::check_translated(tw::chat_from_messages(*body, true));
   return 0;
 }

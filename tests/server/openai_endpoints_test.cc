@@ -46,9 +46,9 @@ TEST_F(OpenAiTest, chat_template_gets_messages_tools_and_flags) {
     return text;
   };
   EXPECT_EQ(prompt_of(chat()), "user: Hi\nassistant: ");
-  EXPECT_EQ(prompt_of(chat(R"({"tools": [{"type": "function"}]})")),
+  EXPECT_EQ(prompt_of(chat(R"({"tools": [{"type": "function", "function": {"name": "f"}}]})")),
             "user: Hi\ntools: 1\nassistant: ");
-  EXPECT_EQ(prompt_of(chat(R"({"tools": [{"type": "function"}], "tool_choice": "none"})")),
+  EXPECT_EQ(prompt_of(chat(R"({"tools": [{"function": {"name": "f"}}], "tool_choice": "none"})")),
             "user: Hi\nassistant: ");
   EXPECT_EQ(prompt_of(chat(R"({"add_generation_prompt": false})")), "user: Hi\n");
   EXPECT_EQ(

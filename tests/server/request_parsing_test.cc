@@ -28,7 +28,7 @@ TEST(RequestParsing, chat_takes_all_fields) {
     "max_completion_tokens": 9, "min_tokens": 2, "ignore_eos": true, "stop_token_ids": [5],
     "no_stop_trim": true, "skip_special_tokens": false, "logit_bias": {"17": -100},
     "logprobs": true, "top_logprobs": 4, "stream": true, "stream_options": {"include_usage": true},
-    "chat_template_kwargs": {"thinking": false}, "tools": [{}], "rid": "r", "unknown": 1})"),
+    "chat_template_kwargs": {"thinking": false}, "tools": [{"function": {"name": "f"}}], "rid": "r", "unknown": 1})"),
                                           {});
   ASSERT_TRUE(request) << request.error().message;
   const GenerationOptions& options = request->openai.generation;
@@ -142,8 +142,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadChat{R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
         BadChat{R"("tools": {})", "tools"}, BadChat{R"("tool_choice": "required")", "tool_choice"},
         BadChat{R"("chat_template_kwargs": "x")", "chat_template_kwargs"},
-        BadChat{R"("response_format": {"type": "json_object"})", "response_format"},
-        BadChat{R"("regex": "a+")", "regex"}, BadChat{R"("model": 5)", "model"}));
+        BadChat{R"("tools": [{"type": "function"}])", "tools[0].function"},
+        BadChat{R"("tools": [{"type": "code"}])", "tools[0]"},
+        BadChat{R"("tools": [{"function": {"name": ""}}])", "tools[0].function.name"},
+        BadChat{R"("tools": [{"function": {"name": "f", "parameters": 1}}])",
+                "tools[0].function.parameters"},
+        BadChat{
+            R"("tools": [{"function": {"name": "f"}}], "tool_choice": {"function": {"name": "g"}})",
+            "tool_choice"},
+        BadChat{R"("tool_choice": 5)", "tool_choice"},
+        BadChat{R"("response_format": {"type": "xml"})", "response_format"},
+        BadChat{R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
+        BadChat{R"("response_format": {"type": "structural_tag"})", "response_format"},
+        BadChat{R"("json_schema": "{")", "json_schema"},
+        BadChat{R"("regex": "a+", "ebnf": "root ::= \"a\"")", "ebnf"},
+        BadChat{R"("regex": 5)", "regex"}, BadChat{R"("model": 5)", "model"}));
 
 class BadMessagesTest : public testing::TestWithParam<BadChat> {};
 
@@ -262,7 +275,7 @@ TEST(RequestParsing, bad_generate_requests) {
       {R"({"text": "a", "sampling_params": {"top_p": 2}})", "sampling_params.top_p"},
       {R"({"text": ["a", "b"], "sampling_params": [{}]})", "sampling_params"},
       {R"({"text": ["a", "b"], "sampling_params": [{}, {"n": 0}]})", "sampling_params[1].n"},
-      {R"({"text": "a", "sampling_params": {"json_schema": "{}"}})", "sampling_params.json_schema"},
+      {R"({"text": "a", "sampling_params": {"json_schema": "5"}})", "sampling_params.json_schema"},
       {R"({"text": "a", "return_logprob": 1})", "return_logprob"},
       {R"({"text": "a", "logprob_start_len": -2})", "logprob_start_len"},
       {R"({"text": "a", "stream": 1})", "stream"},

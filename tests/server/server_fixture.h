@@ -14,11 +14,9 @@
 #include "server/fake_engine.h"
 #include "server/http_server.h"
 #include "server/raw_client.h"
+#include "text/byte_tokenizer.h"
 
 namespace tw {
-
-// Byte b is token b; token 256 is the special <|end|>.
-Tokenizer byte_tokenizer();
 
 // Waits until `condition` holds; false when it does not within ten seconds.
 bool eventually(const std::function<bool()>& condition);
@@ -33,6 +31,8 @@ class ServerTest : public testing::Test {
   std::string reply = "Hello, world.";
   int64_t context_length = 512;
   Json generation_config = Json::object();
+  const char* tool_parser = nullptr;  // names of formats
+  const char* reasoning_parser = nullptr;
 
   void start();
   // Ends the drain, if any, and waits for run() to return.

@@ -1,7 +1,7 @@
 // POST /v1/chat/completions
 #include <ctime>
 
-#include "server/chat_request.h"
+#include "server/chat_generation.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation_group.h"
 #include "server/openai_response.h"
@@ -9,12 +9,7 @@
 namespace tw {
 namespace {
 
-struct PreparedChat {
-  ChatRequest request;
-  std::vector<GenerationTask> tasks;
-};
-
-ApiExpected<PreparedChat> prepare_chat(Service& service, const std::string& body) {
+ApiExpected<ChatGeneration> prepare_chat(Service& service, const std::string& body) {
   auto json = parse_body(body);
   if (!json) return tl::unexpected(json.error());
   auto request = parse_chat_request(*json, service.defaults());
@@ -22,28 +17,7 @@ ApiExpected<PreparedChat> prepare_chat(Service& service, const std::string& body
   if (auto known = service.check_model(request->openai.model); !known) {
     return tl::unexpected(known.error());
   }
-  const ServedModel& model = service.model();
-  if (!model.chat_template) {
-    return tl::unexpected(bad_field("messages", model.chat_template_problem));
-  }
-  const auto prompt = model.chat_template->render(
-      request->messages, request->tools, request->add_generation_prompt, request->template_kwargs);
-  if (!prompt) return tl::unexpected(to_api_error(prompt.error(), "messages"));
-  // The template writes the special tokens itself.
-  auto ids = service.encode(*prompt, false, "messages");
-  if (!ids) return tl::unexpected(ids.error());
-
-  PreparedChat prepared;
-  prepared.tasks = make_tasks(service, std::move(*ids), request->openai.generation);
-  for (GenerationTask& task : prepared.tasks) {
-    task.return_logprob = request->logprobs;
-    task.num_top_logprobs = request->top_logprobs;
-    task.rid = request->openai.rid;
-  }
-  request->messages = nullptr;
-  request->tools = nullptr;
-  prepared.request = std::move(*request);
-  return prepared;
+  return prepare_chat_generation(service, std::move(*request));
 }
 
 // The fields that every answer and every chunk of a stream begin with.
@@ -55,7 +29,7 @@ Json envelope(const std::string& id, const char* object, const std::string& mode
 }
 
 struct ChatChoice {
-  std::string text;
+  ParsedText message;
   Json logprobs = Json::array();
   std::optional<GenerationEnd> end;
 };
@@ -63,11 +37,36 @@ struct ChatChoice {
 Json matched_stop_json(const std::optional<GenerationEnd>& end) {
   if (!end || end->reason != FinishReason::stop) return nullptr;
   if (end->matched_token) return *end->matched_token;
-  return end->matched_string;
+  // A grammar ends a generation without a token or a string.
+  return end->matched_string.empty() ? Json(nullptr) : Json(end->matched_string);
 }
 
-asio::awaitable<void> answer_whole(Service& service, Responder& responder,
-                                   const ChatRequest& request, GenerationGroup& group) {
+// `has_calls`: of the whole message.
+Json finish_reason_json(const std::optional<GenerationEnd>& end, bool has_calls) {
+  if (end && has_calls && end->reason == FinishReason::stop) return "tool_calls";
+  return finish_reason_json(end);
+}
+
+Json call_json(const ToolCall& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+Json message_json(const ParsedText& message) {
+  Json json = {{"role", "assistant"}, {"content", message.content}, {"refusal", nullptr}};
+  const bool is_blank = message.content.find_first_not_of(" \n") == std::string::npos;
+  if (is_blank && !message.calls.empty()) json["content"] = nullptr;
+  if (!message.reasoning.empty()) json["reasoning_content"] = message.reasoning;
+  if (message.calls.empty()) return json;
+  Json& calls = json["tool_calls"] = Json::array();
+  for (const ToolCall& call : message.calls) calls.push_back(call_json(call));
+  return json;
+}
+
+asio::awaitable<void> answer_whole(Service& service, Responder& responder, ChatGeneration& chat,
+                                   GenerationGroup& group) {
+  const ChatRequest& request = chat.request;
   std::vector<ChatChoice> choices(group.size());
   UsageCounter usage(group.size(), request.openai.generation.n);
   for (;;) {
@@ -79,7 +78,7 @@ asio::awaitable<void> answer_whole(Service& service, Responder& responder,
         co_return;
       }
       ChatChoice& choice = choices[update.index];
-      choice.text += update.text;
+      append(parse_update(service, chat, update), choice.message);
       choice.end = update.end;
       if (request.logprobs) {
         append_chat_logprobs(service.model().tokenizer, shown_tokens(update), choice.logprobs);
@@ -97,9 +96,9 @@ asio::awaitable<void> answer_whole(Service& service, Responder& responder,
                               : Json(nullptr);
     list.push_back(
         {{"index", i},
-         {"message", {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}}},
+         {"message", message_json(choice.message)},
          {"logprobs", logprobs},
-         {"finish_reason", finish_reason_json(choice.end)},
+         {"finish_reason", finish_reason_json(choice.end, !choice.message.calls.empty())},
          {"matched_stop", matched_stop_json(choice.end)}});
   }
   answer["usage"] = usage.to_json();
@@ -109,10 +108,10 @@ asio::awaitable<void> answer_whole(Service& service, Responder& responder,
 // Makes the chunks of one stream.
 class ChatChunks {
  public:
-  ChatChunks(Service& service, const ChatRequest& request)
-      : tokenizer_(service.model().tokenizer),
-        with_logprobs_(request.logprobs),
-        with_usage_(request.openai.include_usage),
+  ChatChunks(Service& service, ChatGeneration& chat)
+      : service_(service),
+        chat_(chat),
+        num_calls_(chat.parsers.size()),
         chunk_(envelope(service.make_id("chatcmpl-"), "chat.completion.chunk",
                         service.model().name)) {}
 
@@ -123,21 +122,32 @@ class ChatChunks {
   std::string update(const GenerationUpdate& update) {
     Json logprobs = nullptr;
     const auto tokens = shown_tokens(update);
-    if (with_logprobs_ && !tokens.empty()) {
+    if (chat_.request.logprobs && !tokens.empty()) {
       logprobs = {{"content", Json::array()}, {"refusal", nullptr}};
-      append_chat_logprobs(tokenizer_, tokens, logprobs["content"]);
+      append_chat_logprobs(service_.model().tokenizer, tokens, logprobs["content"]);
     }
     std::string events;
+    const ParsedText parsed = parse_update(service_, chat_, update);
+    if (!parsed.reasoning.empty()) {
+      events += choice_event(update.index, {{"reasoning_content", parsed.reasoning}},
+                             std::exchange(logprobs, nullptr), {});
+    }
     // Text may be held back (half a character, a possible stop string); logprobs are not.
-    if (!update.text.empty() || !logprobs.is_null()) {
-      events = choice_event(update.index, {{"content", update.text}}, std::move(logprobs), {});
+    if (!parsed.content.empty() || !logprobs.is_null()) {
+      events += choice_event(update.index, {{"content", parsed.content}}, std::move(logprobs), {});
+    }
+    for (const ToolCall& call : parsed.calls) {
+      Json delta = call_json(call);
+      delta["index"] = num_calls_[update.index]++;
+      events += choice_event(update.index, {{"tool_calls", Json::array({std::move(delta)})}},
+                             nullptr, {});
     }
     if (update.end) events += choice_event(update.index, Json::object(), nullptr, update.end);
     return events;
   }
 
   std::string usage(const UsageCounter& usage) {
-    if (!with_usage_) return {};
+    if (!chat_.request.openai.include_usage) return {};
     chunk_["choices"] = Json::array();
     chunk_["usage"] = usage.to_json();
     return sse_event(chunk_);
@@ -149,24 +159,24 @@ class ChatChunks {
     Json choice = {{"index", index},
                    {"delta", std::move(delta)},
                    {"logprobs", std::move(logprobs)},
-                   {"finish_reason", finish_reason_json(end)}};
+                   {"finish_reason", finish_reason_json(end, num_calls_[index] > 0)}};
     if (end) choice["matched_stop"] = matched_stop_json(end);
     chunk_["choices"] = Json::array({std::move(choice)});
-    if (with_usage_) chunk_["usage"] = nullptr;
+    if (chat_.request.openai.include_usage) chunk_["usage"] = nullptr;
     return sse_event(chunk_);
   }
 
-  const Tokenizer& tokenizer_;
-  const bool with_logprobs_;
-  const bool with_usage_;
+  Service& service_;
+  ChatGeneration& chat_;
+  std::vector<int32_t> num_calls_;  // of each choice, so far
   Json chunk_;
 };
 
-asio::awaitable<void> answer_stream(Service& service, Responder& responder,
-                                    const ChatRequest& request, GenerationGroup& group) {
+asio::awaitable<void> answer_stream(Service& service, Responder& responder, ChatGeneration& chat,
+                                    GenerationGroup& group) {
   if (!co_await responder.begin_stream("text/event-stream; charset=utf-8")) co_return;
-  ChatChunks chunks(service, request);
-  UsageCounter usage(group.size(), request.openai.generation.n);
+  ChatChunks chunks(service, chat);
+  UsageCounter usage(group.size(), chat.request.openai.generation.n);
   std::string events;
   for (size_t i = 0; i < group.size(); ++i) events += chunks.role(i);
   for (;;) {
@@ -199,9 +209,9 @@ asio::awaitable<void> chat_completions(Service& service, HttpRequest& request,
   if (!group) {
     co_await responder.send(to_response(group.error()));
   } else if (prepared->request.openai.stream) {
-    co_await answer_stream(service, responder, prepared->request, **group);
+    co_await answer_stream(service, responder, *prepared, **group);
   } else {
-    co_await answer_whole(service, responder, prepared->request, **group);
+    co_await answer_whole(service, responder, *prepared, **group);
   }
 }
 

@@ -36,7 +36,8 @@ ApiExpected<PreparedCompletion> prepare_completion(Service& service, const std::
                : service.model().tokenizer.decode(*ids, false).value_or(std::string()));
     }
     auto tasks = make_tasks(service, std::move(*ids), request->openai.generation);
-    for (GenerationTask& task : tasks) {
+    if (!tasks) return tl::unexpected(tasks.error());
+    for (GenerationTask& task : *tasks) {
       task.return_logprob = request->logprobs.has_value();
       task.return_prompt_logprob = request->echo && request->logprobs;
       task.num_top_logprobs = request->logprobs.value_or(0);

@@ -14,10 +14,17 @@ using Endpoint = asio::awaitable<void> (*)(Service&, HttpRequest&, Responder&);
 asio::awaitable<void> chat_completions(Service& service, HttpRequest& request,
                                        Responder& responder);
 asio::awaitable<void> completions(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> responses(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> list_models(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> show_model(Service& service, HttpRequest& request, Responder& responder);
+// Anthropic
+asio::awaitable<void> messages(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> count_message_tokens(Service& service, HttpRequest& request,
+                                           Responder& responder);
 // SGLang
 asio::awaitable<void> generate(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> tokenize(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> detokenize(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> health_generate(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> model_info(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> server_info(Service& service, HttpRequest& request, Responder& responder);
@@ -33,13 +40,18 @@ asio::awaitable<void> metrics(Service& service, HttpRequest& request, Responder&
 // two. Larger ones go to a worker, so that other connections do not wait.
 inline constexpr size_t kInlineBodyBytes = 4096;
 
-// Runs `prepare(body)` where the body's size says.
+// A body that mentions what grammars are asked for with: compiling one may take a while. A mention
+// in passing costs a change of threads.
+bool may_ask_for_grammar(std::string_view body);
+
+// Runs `prepare(body)` where the body says.
 template <typename Prepare>
 asio::awaitable<std::invoke_result_t<Prepare, std::string>> prepare_request(Service& service,
                                                                             HttpRequest& request,
                                                                             Prepare prepare) {
   std::string body = std::move(request.body);
-  if (body.size() <= kInlineBodyBytes) co_return prepare(std::move(body));
+  if (body.size() <= kInlineBodyBytes && !may_ask_for_grammar(body))
+    co_return prepare(std::move(body));
   auto work = [prepare = std::move(prepare), body = std::move(body)]() mutable {
     return prepare(std::move(body));
   };

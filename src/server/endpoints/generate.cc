@@ -34,7 +34,9 @@ ApiExpected<PreparedGenerate> prepare_generate(Service& service, const std::stri
     const auto length = static_cast<int32_t>(ids->size());
     if (item.logprob_start_len < 0) item.logprob_start_len = length;
     if (item.rid.empty()) item.rid = service.make_id("");
-    for (GenerationTask& task : make_tasks(service, std::move(*ids), item.generation)) {
+    auto tasks = make_tasks(service, std::move(*ids), item.generation);
+    if (!tasks) return tl::unexpected(tasks.error());
+    for (GenerationTask& task : *tasks) {
       task.return_logprob = item.return_logprob;
       task.return_prompt_logprob = item.return_logprob && item.logprob_start_len < length;
       task.num_top_logprobs = item.return_logprob ? item.top_logprobs_num : 0;

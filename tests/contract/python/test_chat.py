@@ -137,7 +137,7 @@ def test_logit_bias_forbids_a_token(client, model, api):
 
 
 def test_tools_reach_the_model_unharmed(client, model):
-    """Calls are not parsed; a request that offers tools is answered all the same."""
+    """Without a parser, calls stay text; a request that offers tools is answered all the same."""
     tool = {"type": "function", "function": {
         "name": "weather", "description": "The weather of a city",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}

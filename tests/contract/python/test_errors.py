@@ -44,7 +44,7 @@ BAD_FIELDS = [
     ("n", 100000), ("frequency_penalty", 3), ("presence_penalty", -3), ("seed", 1.5),
     ("top_logprobs", 5), ("messages", []), ("messages", "hi"), ("stream", "yes"),
     ("logit_bias", {"x": 1}), ("logit_bias", {"5": 1000}), ("stop", 5), ("stop", ["a"] * 10000),
-    ("response_format", {"type": "json_object"}),
+    ("response_format", {"type": "xml"}), ("tool_choice", "required"),
 ]
 
 

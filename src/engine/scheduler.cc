@@ -186,7 +186,7 @@ void Scheduler::schedule_prefills(size_t num_seen) {
   if (prefills_.empty()) return;
   int32_t budget = config_.chunked_prefill_size;
   const auto take = [&](Sequence& sequence, int32_t limit) {
-    const int32_t count = std::min({sequence.num_remaining(), limit, budget});
+    const int32_t count = std::min({sequence.num_remaining_of_class(), limit, budget});
     budget -= count;
     return count;
   };
@@ -198,7 +198,7 @@ void Scheduler::schedule_prefills(size_t num_seen) {
   for (size_t i = 1; i < prefills_.size() && budget > 0; ++i) {
     schedule_tokens(*prefills_[i], take(*prefills_[i], budget));
   }
-  of_oldest += std::min(oldest.num_remaining() - of_oldest, budget);
+  of_oldest += std::min(oldest.num_remaining_of_class() - of_oldest, budget);
   schedule_tokens(oldest, of_oldest);
 }
 
@@ -206,6 +206,7 @@ void Scheduler::schedule_tokens(Sequence& sequence, int32_t num_tokens) {
   if (num_tokens == 0) return;
   ScheduledSequence entry;
   entry.sequence = &sequence;
+  entry.order = static_cast<int32_t>(scheduled_.size());
   entry.num_tokens = num_tokens;
   entry.samples = num_tokens == sequence.num_remaining();
   scheduled_.push_back(entry);
@@ -216,12 +217,18 @@ void Scheduler::build_batch() {
        {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_, &logit_tokens_}) {
     array->clear();
   }
+  // Generated tokens first. std::stable_partition would allocate.
+  std::ranges::sort(scheduled_, {}, [](const ScheduledSequence& entry) {
+    return std::pair(!entry.sequence->next_is_generated(), entry.order);
+  });
+  int32_t num_generated_tokens = 0;
   seq_starts_.assign(1, 0);
   page_table_starts_.assign(1, 0);
   for (ScheduledSequence& entry : scheduled_) {
     const Sequence& sequence = *entry.sequence;
     const int32_t begin = sequence.num_computed;
     const int32_t end = begin + entry.num_tokens;
+    if (sequence.next_is_generated()) num_generated_tokens += entry.num_tokens;
     const bool all_logits = sequence.request.return_prompt_logprob && sequence.num_output() == 0;
     entry.first_logit = static_cast<int32_t>(logit_tokens_.size());
     for (int32_t position = begin; position < end; ++position) {
@@ -242,8 +249,8 @@ void Scheduler::build_batch() {
     context_lens_.push_back(end);
     page_table_starts_.push_back(static_cast<int32_t>(page_tables_.size()));
   }
-  batch_ = {token_ids_, positions_,   seq_starts_,        context_lens_,
-            kv_slots_,  page_tables_, page_table_starts_, logit_tokens_};
+  batch_ = {token_ids_,   positions_,         seq_starts_,   context_lens_,       kv_slots_,
+            page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens};
 }
 
 void Scheduler::commit() {

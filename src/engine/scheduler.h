@@ -1,7 +1,8 @@
 // Which sequences compute which tokens in the next step, and whose pages they use.
 //
 // Continuous batching: a step holds one token of every decoding sequence and up to
-// chunked_prefill_size prompt tokens. Pure logic: no threads, no clock, no model.
+// chunked_prefill_size prompt tokens, generated ones first (see Batch). Pure logic: no threads, no
+// clock, no model.
 //
 // Fairness. Requests are admitted in order of arrival. Of a step's prompt tokens the oldest prefill
 // may take half before others get any, and what the others leave; the rest goes to those that are
@@ -38,6 +39,7 @@ struct SchedulerConfig {
 // A sequence's share of a step.
 struct ScheduledSequence {
   Sequence* sequence = nullptr;
+  int32_t order = 0;        // in which it was chosen
   int32_t num_tokens = 0;   // computed in this step
   int32_t first_logit = 0;  // row of the step's logits where its rows begin
   int32_t num_logits = 0;   // 0 while the prompt goes on, unless its logprobs are wanted

@@ -26,6 +26,12 @@ struct Sequence {
   int32_t num_output() const { return num_tokens() - num_prompt(); }
   // Tokens to compute before the next one can be sampled: 1 while decoding.
   int32_t num_remaining() const { return num_tokens() - num_computed; }
+  // What comes next was generated, not given: preemption makes it come again.
+  bool next_is_generated() const { return num_computed >= num_prompt(); }
+  // The tokens to compute that are of one class: a share of a step is.
+  int32_t num_remaining_of_class() const {
+    return next_is_generated() ? num_remaining() : num_prompt() - num_computed;
+  }
   bool decoding() const { return num_remaining() == 1; }
 };
 

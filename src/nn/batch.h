@@ -3,8 +3,12 @@
 // A sequence contributes one token (decode) or several (a chunk of its prompt). The engine fills
 // the arrays; models only read them. All spans point into memory that the engine reuses from step
 // to step.
+//
+// Tokens that were generated come before those of prompts: the two classes of rows may have kernels
+// of their own. A sequence's share of a step is of one class.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -19,11 +23,18 @@ struct Batch {
                                           // token's keys and values are written
   std::span<const int32_t> page_tables;   // concatenated page ids of all sequences
   std::span<const int32_t> page_table_starts;  // [num_seqs + 1] offsets into page_tables
-  std::span<const int32_t> logit_tokens;       // [num_logits] token indices whose logits are wanted
+  std::span<const int32_t> logit_tokens;  // [num_logits] token indices whose logits are wanted,
+                                          // ascending
+  int32_t num_generated_tokens = 0;       // tokens [0, num_generated_tokens) were generated
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens.size()); }
   int32_t num_logits() const { return static_cast<int32_t>(logit_tokens.size()); }
+  // The rows of logits that belong to generated tokens come first, too.
+  int32_t num_generated_logits() const {
+    return static_cast<int32_t>(std::ranges::lower_bound(logit_tokens, num_generated_tokens) -
+                                logit_tokens.begin());
+  }
 };
 
 }  // namespace tw

@@ -13,16 +13,38 @@ namespace {
 using kernels::GemmKernel;
 using kernels::PreparedActivations;
 
+// The member's share of all rows, as far as it lies in the part: steps on parts stay split by rows.
+Range share_of_part(const StepContext& context, RowPart part, RowKind rows) {
+  const Range share = context.member.share(num_rows(rows, context.batch));
+  const Range wanted = row_range(part, rows, context.batch);
+  const int64_t begin = std::max(share.begin, wanted.begin);
+  return {begin, std::max(begin, std::min(share.end, wanted.end))};
+}
+
+// Rows [rows.begin, rows.end) alone.
+PreparedActivations slice_rows(PreparedActivations a, Range rows) {
+  const int64_t element_size = kernels::element_size(a.format);
+  a.values += rows.begin * a.row_stride * element_size;
+  if (a.groups != nullptr) a.groups += rows.begin * a.group_stride;
+  a.m = rows.end - rows.begin;
+  return a;
+}
+
+Matrix<float> slice_rows(Matrix<float> matrix, Range rows) {
+  return {matrix.row(rows.begin), rows.end - rows.begin, matrix.cols, matrix.row_stride};
+}
+
 // Rows of fp32 activations with their columns in another order.
 class OrderColumnsStep final : public Step {
  public:
-  OrderColumnsStep(std::span<const int32_t> order, size_t input, RowKind rows, size_t output)
-      : order_(order), input_(input), rows_(rows), output_(output) {}
+  OrderColumnsStep(std::span<const int32_t> order, size_t input, RowKind rows, RowPart part,
+                   size_t output)
+      : order_(order), input_(input), rows_(rows), part_(part), output_(output) {}
 
   std::string_view name() const override { return "order_columns"; }
 
   void run(const StepContext& context) const override {
-    const Range rows = context.member.share(num_rows(rows_, context.batch));
+    const Range rows = share_of_part(context, part_, rows_);
     const size_t columns = order_.size();
     const auto* from = reinterpret_cast<const float*>(context.arena + input_);
     auto* to = reinterpret_cast<float*>(context.arena + output_);
@@ -37,21 +59,28 @@ class OrderColumnsStep final : public Step {
   std::span<const int32_t> order_;
   size_t input_;
   RowKind rows_;
+  RowPart part_;
   size_t output_;
 };
 
 // Rows of fp32 activations -> the form that a GEMM kernel reads.
 class PrepareStep final : public Step {
  public:
-  PrepareStep(const GemmKernel& kernel, size_t input, RowKind rows, int64_t columns, size_t output)
-      : kernel_(kernel), input_(input), rows_(rows), columns_(columns), output_(output) {}
+  PrepareStep(const GemmKernel& kernel, size_t input, RowKind rows, RowPart part, int64_t columns,
+              size_t output)
+      : kernel_(kernel),
+        input_(input),
+        rows_(rows),
+        part_(part),
+        columns_(columns),
+        output_(output) {}
 
   std::string_view name() const override { return "prepare"; }
 
   void run(const StepContext& context) const override {
     const int64_t m = num_rows(rows_, context.batch);
     const auto* values = reinterpret_cast<const float*>(context.arena + input_);
-    kernel_.prepare(dense_matrix(values, m, columns_), context.member.share(m),
+    kernel_.prepare(dense_matrix(values, m, columns_), share_of_part(context, part_, rows_),
                     kernels::layout_prepared_activations(kernel_.activations, m, columns_,
                                                          context.arena + output_));
   }
@@ -60,18 +89,25 @@ class PrepareStep final : public Step {
   const GemmKernel& kernel_;
   size_t input_;
   RowKind rows_;
+  RowPart part_;
   int64_t columns_;
   size_t output_;
 };
 
+// One pass over the weight for each class of rows that has its own kernel.
 class GemmStep final : public Step {
  public:
-  struct Operands {
+  struct Pass {
+    RowPart part = RowPart::all;
     const GemmKernel* kernel = nullptr;
+    size_t input = 0;  // prepared activations
+  };
+  struct Operands {
+    Pass passes[2];
+    int num_passes = 1;
     const kernels::PackedWeight* weight = nullptr;
     const float* bias = nullptr;
     RowKind rows = RowKind::tokens;
-    size_t input = 0;            // prepared activations
     size_t output = 0;           // first column of this part
     int64_t output_columns = 0;  // row stride of the output value
     kernels::Epilogue epilogue = kernels::Epilogue::store;
@@ -79,21 +115,28 @@ class GemmStep final : public Step {
 
   explicit GemmStep(const Operands& operands) : operands_(operands) {}
 
-  std::string_view name() const override { return operands_.kernel->name; }
+  std::string_view name() const override { return operands_.passes[0].kernel->name; }
 
   void run(const StepContext& context) const override {
     const Operands& o = operands_;
     const int64_t m = num_rows(o.rows, context.batch);
-    if (m == 0) return;
-    kernels::GemmArguments arguments;
-    arguments.weight = o.weight;
-    arguments.a = kernels::layout_prepared_activations(o.kernel->activations, m, o.weight->k(),
-                                                       context.arena + o.input);
-    arguments.c = {reinterpret_cast<float*>(context.arena + o.output), m, o.weight->n(),
-                   o.output_columns};
-    arguments.bias = o.bias;
-    arguments.epilogue = o.epilogue;
-    o.kernel->run(arguments, context.member.share(o.weight->num_panels()));
+    const Matrix<float> c = {reinterpret_cast<float*>(context.arena + o.output), m, o.weight->n(),
+                             o.output_columns};
+    const Range panels = context.member.share(o.weight->num_panels());
+    for (const Pass& pass : std::span(o.passes, static_cast<size_t>(o.num_passes))) {
+      const Range rows = row_range(pass.part, o.rows, context.batch);
+      if (rows.begin == rows.end) continue;
+      kernels::GemmArguments arguments;
+      arguments.weight = o.weight;
+      arguments.a =
+          slice_rows(kernels::layout_prepared_activations(
+                         pass.kernel->activations, m, o.weight->k(), context.arena + pass.input),
+                     rows);
+      arguments.c = slice_rows(c, rows);
+      arguments.bias = o.bias;
+      arguments.epilogue = o.epilogue;
+      pass.kernel->run(arguments, panels);
+    }
   }
 
   StepCost cost(const Batch& batch) const override {
@@ -109,11 +152,12 @@ class GemmStep final : public Step {
 }  // namespace
 
 PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel& kernel,
-                                                 std::span<const int32_t> order) {
+                                                 std::span<const int32_t> order, RowPart part) {
   const int32_t version = recorder_.version(input);
   for (const Entry& entry : entries_) {
     if (entry.input.index == input.index && entry.format == kernel.activations &&
-        entry.version == version && std::ranges::equal(entry.order, order)) {
+        entry.version == version && (entry.part == RowPart::all || entry.part == part) &&
+        std::ranges::equal(entry.order, order)) {
       return {entry.scratch, entry.format};
     }
   }
@@ -121,16 +165,16 @@ PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel
   const ValueId scratch = scratch_for(kernel.activations, columns);
   // The area now holds this input: what it held before is gone.
   std::erase_if(entries_, [&](const Entry& entry) { return entry.scratch.index == scratch.index; });
-  entries_.push_back({input, kernel.activations, scratch, version, order});
+  entries_.push_back({input, kernel.activations, scratch, version, order, part});
   const RowKind rows = recorder_.rows(input);
   ValueId source = input;
   if (!order.empty()) {
     source = ordered_rows_for(columns);
-    recorder_.add(std::make_unique<OrderColumnsStep>(order, recorder_.offset(input), rows,
+    recorder_.add(std::make_unique<OrderColumnsStep>(order, recorder_.offset(input), rows, part,
                                                      recorder_.offset(source)),
                   {{input, Split::rows}}, {{source, Split::rows}});
   }
-  recorder_.add(std::make_unique<PrepareStep>(kernel, recorder_.offset(source), rows, columns,
+  recorder_.add(std::make_unique<PrepareStep>(kernel, recorder_.offset(source), rows, part, columns,
                                               recorder_.offset(scratch)),
                 {{source, Split::rows}}, {{scratch, Split::rows}});
   return {scratch, kernel.activations};
@@ -188,6 +232,7 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
     part.input_order.assign(order.begin(), order.end());
     part.column = linear.output_size_;
     part.kernel = &kernels::select_gemm(format, loader.precision, loader.features);
+    part.prefill_kernel = &loader.select_prefill_gemm(format);
     auto weight = pack({matrices.data() + begin, end - begin}, loader.team);
     if (!weight) {
       return error(weight.error().code, "{}: {}", checkpoint.path().string(),
@@ -222,17 +267,30 @@ size_t Linear::size_bytes() const {
 void Linear::record(PlanRecorder& recorder, PreparedInputs& prepared, ValueId input, ValueId output,
                     kernels::Epilogue epilogue) const {
   for (const Part& part : parts_) {
-    const auto source = prepared.prepare(input, *part.kernel, part.input_order);
     GemmStep::Operands operands;
-    operands.kernel = part.kernel;
+    operands.passes[0].kernel = part.kernel;
+    if (part.prefill_kernel != part.kernel) {
+      operands.num_passes = 2;
+      operands.passes[0].part = RowPart::generated;
+      operands.passes[1] = {RowPart::prompt, part.prefill_kernel};
+    }
+    // Kernels of different names may read the same form: it is prepared once, for all rows.
+    const bool one_form = part.kernel->activations == part.prefill_kernel->activations;
+    ValueId sources[2];
+    for (int i = 0; i < 2; ++i) {
+      GemmStep::Pass& pass = operands.passes[std::min(i, operands.num_passes - 1)];
+      const RowPart rows = one_form ? RowPart::all : pass.part;
+      sources[i] = prepared.prepare(input, *pass.kernel, part.input_order, rows).scratch;
+      pass.input = recorder.offset(sources[i]);
+    }
     operands.weight = &part.weight;
     operands.bias = part.bias.empty() ? nullptr : part.bias.data();
     operands.rows = recorder.rows(output);
-    operands.input = recorder.offset(source.scratch);
     operands.output = recorder.offset(output) + static_cast<size_t>(part.column) * sizeof(float);
     operands.output_columns = recorder.columns(output);
     operands.epilogue = epilogue;
-    recorder.add(std::make_unique<GemmStep>(operands), {{source.scratch, Split::other}},
+    recorder.add(std::make_unique<GemmStep>(operands),
+                 {{sources[0], Split::other}, {sources[1], Split::other}},
                  {{output, Split::other}});
   }
 }

@@ -43,9 +43,10 @@ class Linear {
  private:
   struct Part {
     kernels::PackedWeight weight;
-    const kernels::GemmKernel* kernel = nullptr;
-    int64_t column = 0;       // where its outputs begin
-    std::vector<float> bias;  // empty or [n]
+    const kernels::GemmKernel* kernel = nullptr;          // of rows of generated tokens
+    const kernels::GemmKernel* prefill_kernel = nullptr;  // of rows of prompts; often the same
+    int64_t column = 0;                                   // where its outputs begin
+    std::vector<float> bias;                              // empty or [n]
     // Empty, or [k]: the activation that each column of the weight meets.
     std::vector<int32_t> input_order;
   };
@@ -65,9 +66,10 @@ class PreparedInputs {
     kernels::ActivationFormat format;
   };
   // Records the preparation of `input` for `kernel` unless its current contents were prepared.
-  // `order`: empty, or where each prepared column comes from; must outlive the plan.
+  // `order`: empty, or where each prepared column comes from; must outlive the plan. `part`: the
+  // rows that are needed; they lie where they would lie among all.
   Prepared prepare(ValueId input, const kernels::GemmKernel& kernel,
-                   std::span<const int32_t> order = {});
+                   std::span<const int32_t> order = {}, RowPart part = RowPart::all);
 
  private:
   struct Entry {
@@ -76,6 +78,7 @@ class PreparedInputs {
     ValueId scratch;
     int32_t version;
     std::span<const int32_t> order;
+    RowPart part;
   };
   struct Area {
     kernels::ActivationFormat format;

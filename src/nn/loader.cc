@@ -4,6 +4,11 @@
 
 namespace tw {
 
+const kernels::GemmKernel& WeightLoader::select_prefill_gemm(kernels::WeightFormat format) const {
+  if (!separate_prefill_kernels) return kernels::select_gemm(format, precision, features);
+  return kernels::select_prefill_gemm(format, prefill_precision.value_or(precision), features);
+}
+
 Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, int64_t size,
                                                        const RowOrder& row_order) const {
   auto tensor = checkpoint.require(name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,14 @@ struct WeightLoader {
   kernels::ActivationPrecision precision = kernels::ActivationPrecision::bf16;
   std::function<void(int64_t bytes)> on_progress;  // stored bytes that were packed; may be empty
   const Scheme* scheme = nullptr;  // how linear layers are stored; load_model sets it
+  // Rows of prompts may have faster kernels of their own, which round differently. Without them a
+  // row's bits do not depend on whether its token was generated or given either.
+  bool separate_prefill_kernels = true;
+  // For tests: another precision before rows of prompts.
+  std::optional<kernels::ActivationPrecision> prefill_precision = {};
+
+  // The kernel for rows of prompts.
+  const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
   // Element i is element row_order.stored_row(i) of the tensor.

@@ -30,6 +30,17 @@ inline int64_t num_rows(RowKind kind, const Batch& batch) {
   return kind == RowKind::tokens ? batch.num_tokens() : batch.num_logits();
 }
 
+// Rows by the class of their token, see Batch.
+enum class RowPart : uint8_t { all, generated, prompt };
+
+inline Range row_range(RowPart part, RowKind kind, const Batch& batch) {
+  const int64_t rows = num_rows(kind, batch);
+  if (part == RowPart::all) return {0, rows};
+  const int64_t generated =
+      kind == RowKind::tokens ? batch.num_generated_tokens : batch.num_generated_logits();
+  return part == RowPart::generated ? Range{0, generated} : Range{generated, rows};
+}
+
 // A matrix of activations in the arena, or memory outside it that steps share (the KV cache).
 struct ValueId {
   int32_t index = -1;

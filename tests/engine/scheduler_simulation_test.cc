@@ -139,12 +139,31 @@ class Simulation {
         EXPECT_GT(entry.num_logits, 0);
       }
     }
+    check_classes(scheduled);
     EXPECT_LE(prompt_tokens, config_.chunked_prefill_size);
     EXPECT_LE(static_cast<int32_t>(scheduled.size()), config_.max_running_requests);
     EXPECT_EQ(batch.num_seqs(), static_cast<int32_t>(scheduled.size()));
     // Nobody writes to a slot of another, nor to a page that others read.
     std::map<int32_t, int> writers;
     for (int32_t slot : batch.kv_slots) EXPECT_EQ(++writers[slot], 1);
+  }
+
+  // Generated tokens come first, and no share mixes them with tokens of the prompt.
+  void check_classes(std::span<const ScheduledSequence> scheduled) {
+    int32_t generated = 0;
+    bool prompts_began = false;
+    for (const ScheduledSequence& entry : scheduled) {
+      const Sequence& sequence = *entry.sequence;
+      const int32_t end = sequence.num_computed + entry.num_tokens;
+      if (sequence.num_computed >= sequence.num_prompt()) {
+        EXPECT_FALSE(prompts_began);
+        generated += entry.num_tokens;
+      } else {
+        EXPECT_LE(end, sequence.num_prompt());
+        prompts_began = true;
+      }
+    }
+    EXPECT_EQ(scheduler_.batch().num_generated_tokens, generated);
   }
 
   void check_invariants() {

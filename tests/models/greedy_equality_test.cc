@@ -1,5 +1,7 @@
 // Greedy output is a function of the prompt alone: not of the batch, the chunking of prefill, what
-// the prefix cache held, preemption, or the number of threads. On the real model.
+// the prefix cache held, preemption, or the number of threads. On the real model, with
+// one kernel for all rows and with two: fp32 activations in prompts, int8 ones in what is
+// generated.
 #include <random>
 
 #include "models/real_model.h"
@@ -38,9 +40,17 @@ struct Served {
   std::unique_ptr<Engine> engine;
 };
 
-Served serve(int threads, EngineConfig config) {
+struct OneKernel {
+  static constexpr auto prefill_precision = kernels::ActivationPrecision::bf16;
+};
+struct TwoKernels {
+  static constexpr auto prefill_precision = kernels::ActivationPrecision::f32;
+};
+
+Served serve(int threads, EngineConfig config, kernels::ActivationPrecision prefill_precision) {
   Served served;
-  served.loaded = load(real_model_path(), threads, kernels::ActivationPrecision::bf16);
+  served.loaded =
+      load(real_model_path(), threads, kernels::ActivationPrecision::bf16, prefill_precision);
   if (!served.loaded.model) return served;
   if (config.max_total_tokens == 0) config.max_total_tokens = 8192;
   auto engine = Engine::create(std::move(served.loaded.model), config);
@@ -49,6 +59,7 @@ Served serve(int threads, EngineConfig config) {
   return served;
 }
 
+template <typename Kernels>
 class GreedyEquality : public ::testing::Test {
  protected:
   // Every prompt alone, without a prefix cache, with one thread: what the others must equal.
@@ -63,6 +74,10 @@ class GreedyEquality : public ::testing::Test {
     }
   }
 
+  static Served serve(int threads, const EngineConfig& config) {
+    return tw::serve(threads, config, Kernels::prefill_precision);
+  }
+
   static void expect_equal(const std::vector<std::vector<TokenId>>& outputs) {
     ASSERT_EQ(outputs.size(), expected_.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -74,38 +89,43 @@ class GreedyEquality : public ::testing::Test {
   static std::vector<std::vector<TokenId>> expected_;
 };
 
-std::vector<std::vector<TokenId>> GreedyEquality::prompts_;
-std::vector<std::vector<TokenId>> GreedyEquality::expected_;
+template <typename Kernels>
+std::vector<std::vector<TokenId>> GreedyEquality<Kernels>::prompts_;
+template <typename Kernels>
+std::vector<std::vector<TokenId>> GreedyEquality<Kernels>::expected_;
 
-TEST_F(GreedyEquality, InABatchOf32WithTwoThreads) {
-  Served served = serve(2, {});
+using KernelPairs = ::testing::Types<OneKernel, TwoKernels>;
+TYPED_TEST_SUITE(GreedyEquality, KernelPairs);
+
+TYPED_TEST(GreedyEquality, InABatchOf32WithTwoThreads) {
+  Served served = this->serve(2, {});
   ASSERT_TRUE(served.engine);
-  expect_equal(greedy(*served.engine, prompts_, kNewTokens));
+  this->expect_equal(greedy(*served.engine, this->prompts_, kNewTokens));
 }
 
-TEST_F(GreedyEquality, WithPrefillInChunksOf64) {
+TYPED_TEST(GreedyEquality, WithPrefillInChunksOf64) {
   EngineConfig config;
   config.chunked_prefill_size = 64;
-  Served served = serve(1, config);
+  Served served = this->serve(1, config);
   ASSERT_TRUE(served.engine);
-  expect_equal(greedy(*served.engine, prompts_, kNewTokens));
+  this->expect_equal(greedy(*served.engine, this->prompts_, kNewTokens));
 }
 
-TEST_F(GreedyEquality, WithAWarmPrefixCache) {
-  Served served = serve(2, {});
+TYPED_TEST(GreedyEquality, WithAWarmPrefixCache) {
+  Served served = this->serve(2, {});
   ASSERT_TRUE(served.engine);
-  greedy(*served.engine, prompts_, kNewTokens);
+  greedy(*served.engine, this->prompts_, kNewTokens);
   const int64_t cached_before = served.engine->stats().cached_tokens_total;
-  expect_equal(greedy(*served.engine, prompts_, kNewTokens));
+  this->expect_equal(greedy(*served.engine, this->prompts_, kNewTokens));
   EXPECT_GT(served.engine->stats().cached_tokens_total - cached_before, 1000);
 }
 
-TEST_F(GreedyEquality, WhenMemoryRunsOutAndRequestsArePreempted) {
+TYPED_TEST(GreedyEquality, WhenMemoryRunsOutAndRequestsArePreempted) {
   EngineConfig config;
   config.max_total_tokens = 400;  // a few sequences of up to 155 tokens
-  Served served = serve(2, config);
+  Served served = this->serve(2, config);
   ASSERT_TRUE(served.engine);
-  expect_equal(greedy(*served.engine, prompts_, kNewTokens));
+  this->expect_equal(greedy(*served.engine, this->prompts_, kNewTokens));
 }
 
 }  // namespace

@@ -34,15 +34,16 @@ struct LoadedModel {
 };
 
 inline LoadedModel load(const std::filesystem::path& path, int threads,
-                        kernels::ActivationPrecision precision) {
+                        kernels::ActivationPrecision precision,
+                        std::optional<kernels::ActivationPrecision> prefill_precision = {}) {
   LoadedModel loaded;
   loaded.team = std::make_unique<ThreadTeam>(threads);
   auto checkpoint = Checkpoint::open(path);
   EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
   if (!checkpoint) return loaded;
   loaded.checkpoint = std::move(*checkpoint);
-  const WeightLoader loader{*loaded.checkpoint, *loaded.team, *usable_cpu_features(), precision,
-                            nullptr};
+  WeightLoader loader{*loaded.checkpoint, *loaded.team, *usable_cpu_features(), precision, nullptr};
+  loader.prefill_precision = prefill_precision;
   auto model = load_model(loader);
   EXPECT_TRUE(model) << (model ? "" : model.error().message);
   if (model) loaded.model = std::move(*model);

@@ -195,6 +195,17 @@ void ModelOptions::add_to(CLI::App& command) {
       ->add_flag("--disable-radix-cache", engine.disable_radix_cache,
                  "Do not keep the KV cache of finished requests for shared prefixes")
       ->group("Scheduling and memory");
+  scheduling
+      ->add_option("--speculative-algorithm", engine.speculative_algorithm,
+                   "Verify several guessed tokens per step: NGRAM guesses what followed the last "
+                   "tokens before. The output stays the same")
+      ->group("Scheduling and memory");
+  scheduling
+      ->add_option("--speculative-num-draft-tokens", engine.speculative_num_draft_tokens,
+                   "Guessed tokens of a request in a step, at most")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
   scheduling->add_option("--random-seed", engine.random_seed, "Seed for requests that bring none")
       ->capture_default_str()
       ->group("Scheduling and memory");

@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int32_t kMaxDraftsOfAll = 32;  // of a step
+
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -96,7 +98,8 @@ class ThreadedEngine final : public Engine {
         max_sequence_tokens_(std::min(
             context_length, int64_t{scheduler_config.num_pages} * scheduler_config.page_size)),
         scheduler_(scheduler_config),
-        sampler_(features, limits_.vocab_size) {
+        sampler_(features, limits_.vocab_size),
+        max_drafts_(scheduler_config.max_drafts) {
     limits_.max_position_embeddings = context_length;
     stats_.kv_tokens_capacity = scheduler_.capacity_tokens();
     thread_ = std::thread([this] { run(); });
@@ -160,7 +163,9 @@ class ThreadedEngine final : public Engine {
   void step();
   void process(const ScheduledSequence& entry, Matrix<const float> logits);
   void score_prompt(const ScheduledSequence& entry, Matrix<const float> logits);
-  void sample(const ScheduledSequence& entry, std::span<const float> logits);
+  void draft();
+  // False when the sequence ended, and is gone.
+  bool sample(Sequence& sequence, std::span<const float> logits);
   bool is_stop_token(const Request& request, TokenId token) const;
   std::span<const TokenId> forbidden_tokens(const Sequence& sequence);
   EngineOutput output_of(Sequence& sequence) const;
@@ -179,6 +184,7 @@ class ThreadedEngine final : public Engine {
   // Of the engine thread alone.
   Scheduler scheduler_;
   Sampler sampler_;
+  const int32_t max_drafts_;
   std::vector<Message> messages_;
   std::vector<TokenId> forbidden_;
   EngineStats counters_;
@@ -298,6 +304,7 @@ Expected<std::unique_ptr<EngineProfile>> ThreadedEngine::end_profile() {
 
 void ThreadedEngine::step() {
   const auto begin = Clock::now();
+  draft();
   const auto scheduled = scheduler_.schedule();
   TW_CHECK(!scheduled.empty());
   const Batch& batch = scheduler_.batch();
@@ -321,14 +328,49 @@ void ThreadedEngine::step() {
   publish(false);
 }
 
+// Drafts are worth their rows while the step is bound by reading weights, not by many rows.
+void ThreadedEngine::draft() {
+  if (max_drafts_ == 0) return;
+  const int32_t share = kMaxDraftsOfAll / std::max(1, scheduler_.num_running());
+  for (const auto& sequence : scheduler_.running()) {
+    sequence->drafts.clear();
+    if (!sequence->decoding() || !sequence->next_is_generated()) continue;
+    // The last token of all needs no guess.
+    const int64_t room =
+        std::min<int64_t>(sequence->request.sampling.max_new_tokens - sequence->num_output(),
+                          max_sequence_tokens_ - sequence->num_tokens()) -
+        1;
+    const auto limit =
+        static_cast<int32_t>(std::min<int64_t>({max_drafts_, share, std::max<int64_t>(0, room)}));
+    draft_by_ngram(sequence->tokens, sequence->draft_length.next(limit), sequence->drafts);
+  }
+}
+
 void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float> logits) {
   Sequence& sequence = *entry.sequence;
   if (sequence.request.return_prompt_logprob && sequence.num_output() == 0) {
     score_prompt(entry, logits);
   }
   if (!entry.samples) return;
-  const float* last = logits.row(entry.first_logit + entry.num_logits - 1);
-  sample(entry, {last, static_cast<size_t>(logits.cols)});
+  // The same draws as without drafts: a guess is right when it is what is drawn anyway. So the
+  // output is that of the plain run, and a guess is accepted with the probability that the target
+  // distribution gives it.
+  const int32_t first = entry.first_logit + entry.num_logits - 1 - entry.num_drafts;
+  const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
+  int32_t accepted = 0;
+  for (;; ++accepted) {
+    const float* row = logits.row(first + accepted);
+    if (!sample(sequence, {row, static_cast<size_t>(logits.cols)})) break;  // it has ended
+    const bool right = accepted < entry.num_drafts &&
+                       sequence.tokens.back() == drafts[static_cast<size_t>(accepted)];
+    if (!right) {
+      if (entry.num_drafts > 0) sequence.draft_length.observe(entry.num_drafts, accepted);
+      break;
+    }
+    scheduler_.accept_draft(sequence);
+  }
+  counters_.draft_tokens_total += entry.num_drafts;
+  counters_.accepted_draft_tokens_total += accepted;
 }
 
 void ThreadedEngine::score_prompt(const ScheduledSequence& entry, Matrix<const float> logits) {
@@ -366,8 +408,7 @@ std::span<const TokenId> ThreadedEngine::forbidden_tokens(const Sequence& sequen
   return forbidden_;
 }
 
-void ThreadedEngine::sample(const ScheduledSequence& entry, std::span<const float> logits) {
-  Sequence& sequence = *entry.sequence;
+bool ThreadedEngine::sample(Sequence& sequence, std::span<const float> logits) {
   const SamplingParams& params = sequence.request.sampling;
   if (sequence.num_output() == 0) {
     counters_.prompt_tokens_total += sequence.num_prompt();
@@ -376,14 +417,16 @@ void ThreadedEngine::sample(const ScheduledSequence& entry, std::span<const floa
   EngineOutput output = output_of(sequence);
   if (params.max_new_tokens == 0) {
     output.finish_reason = FinishReason::length;
-    return end(scheduler_.finish(sequence), std::move(output));
+    end(scheduler_.finish(sequence), std::move(output));
+    return false;
   }
   auto event = sampler_.sample(logits, sequence.request, sequence.sampler, sequence.num_output(),
                                forbidden_tokens(sequence));
   if (!event) {
     output.finish_reason = FinishReason::error;
     output.error = event.error();
-    return end(scheduler_.finish(sequence), std::move(output));
+    end(scheduler_.finish(sequence), std::move(output));
+    return false;
   }
   const TokenId token = event->token;
   sequence.tokens.push_back(token);
@@ -400,9 +443,11 @@ void ThreadedEngine::sample(const ScheduledSequence& entry, std::span<const floa
     output.finish_reason = FinishReason::length;
   }
   if (output.finish_reason != FinishReason::none) {
-    return end(scheduler_.finish(sequence), std::move(output));
+    end(scheduler_.finish(sequence), std::move(output));
+    return false;
   }
   sequence.request.sink(std::move(output));
+  return true;
 }
 
 EngineOutput ThreadedEngine::output_of(Sequence& sequence) const {
@@ -454,6 +499,16 @@ Status check_config(const EngineConfig& config) {
                                positive("--max-running-requests", config.max_running_requests)}) {
     if (!status) return status;
   }
+  if (!config.speculative_algorithm.empty() && config.speculative_algorithm != "NGRAM") {
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-algorithm {}: unknown; the only one is NGRAM",
+                 config.speculative_algorithm);
+  }
+  if (config.speculative_num_draft_tokens < 1 || config.speculative_num_draft_tokens > 64) {
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-num-draft-tokens is {}; it must be in [1, 64]",
+                 config.speculative_num_draft_tokens);
+  }
   if (!(config.mem_fraction_static > 0 && config.mem_fraction_static < 1)) {
     return error(ErrorCode::invalid_argument,
                  "--mem-fraction-static is {}; it must be between 0 and 1",
@@ -480,14 +535,21 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model,
   auto num_pages = kv_pages(config, {detect_memory_limits(), resident_memory(),
                                      limits.kv_bytes_per_token, context_length});
   if (!num_pages) return forward_error(num_pages);
+  const int32_t max_drafts =
+      config.speculative_algorithm.empty() ? 0 : config.speculative_num_draft_tokens;
   if (Status status = model->prepare(*num_pages, config.page_size,
-                                     config.chunked_prefill_size + config.max_running_requests,
+                                     config.chunked_prefill_size + config.max_running_requests +
+                                         (max_drafts > 0 ? kMaxDraftsOfAll : 0),
                                      config.max_running_requests);
       !status) {
     return forward_error(status);
   }
-  const SchedulerConfig scheduler_config{*num_pages, config.page_size, config.chunked_prefill_size,
-                                         config.max_running_requests, !config.disable_radix_cache};
+  const SchedulerConfig scheduler_config{*num_pages,
+                                         config.page_size,
+                                         config.chunked_prefill_size,
+                                         config.max_running_requests,
+                                         !config.disable_radix_cache,
+                                         max_drafts};
   return std::make_unique<ThreadedEngine>(std::move(model), config, scheduler_config,
                                           context_length, *features);
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
@@ -26,7 +27,9 @@ struct EngineConfig {
   int32_t max_queued_requests = 1024;  // beyond it, submit() answers resource_exhausted
   bool disable_radix_cache = false;
   std::vector<TokenId> eos_token_ids = {};
-  uint64_t random_seed = 0;  // for requests without a seed of their own
+  std::string speculative_algorithm = {};    // empty: none; NGRAM
+  int32_t speculative_num_draft_tokens = 8;  // of a request in a step, at most
+  uint64_t random_seed = 0;                  // for requests without a seed of their own
 };
 
 // Counters since the start and gauges of now; a consistent copy.
@@ -38,6 +41,8 @@ struct EngineStats {
   int64_t prompt_tokens_total = 0;
   int64_t cached_tokens_total = 0;
   int64_t generation_tokens_total = 0;
+  int64_t draft_tokens_total = 0;
+  int64_t accepted_draft_tokens_total = 0;
   int64_t num_steps = 0;
   int32_t num_running = 0;
   int32_t num_queued = 0;

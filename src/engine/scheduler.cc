@@ -9,7 +9,8 @@ namespace tw {
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config), pool_(config.num_pages), cache_(pool_, config.page_size) {
   const auto max_seqs = static_cast<size_t>(config.max_running_requests);
-  const auto max_tokens = max_seqs + static_cast<size_t>(config.chunked_prefill_size);
+  const auto max_tokens = max_seqs + static_cast<size_t>(config.chunked_prefill_size) +
+                          max_seqs * static_cast<size_t>(config.max_drafts);
   for (auto* per_token : {&token_ids_, &positions_, &kv_slots_, &logit_tokens_}) {
     per_token->reserve(max_tokens);
   }
@@ -119,8 +120,20 @@ void Scheduler::schedule_decodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (!sequence.decoding()) continue;
-    if (!grow_or_preempt(sequence, sequence.num_tokens())) break;
+    // Drafts take room that is there, and nobody else's.
+    const auto num_drafts = static_cast<int32_t>(sequence.drafts.size());
+    if (!sequence.next_is_generated() || pages_for(sequence.num_tokens() + num_drafts) -
+                                                 static_cast<int32_t>(sequence.pages.size()) >
+                                             pool_.num_free()) {
+      sequence.drafts.clear();
+    }
+    if (!grow_or_preempt(sequence,
+                         sequence.num_tokens() + static_cast<int32_t>(sequence.drafts.size()))) {
+      break;
+    }
     schedule_tokens(sequence, 1);
+    scheduled_.back().num_drafts = static_cast<int32_t>(sequence.drafts.size());
+    scheduled_.back().num_tokens += scheduled_.back().num_drafts;
   }
 }
 
@@ -233,10 +246,12 @@ void Scheduler::build_batch() {
     entry.first_logit = static_cast<int32_t>(logit_tokens_.size());
     for (int32_t position = begin; position < end; ++position) {
       const auto index = static_cast<size_t>(position);
-      if (all_logits || (entry.samples && position + 1 == end)) {
+      if (all_logits || (entry.samples && position + 1 + entry.num_drafts >= end)) {
         logit_tokens_.push_back(static_cast<int32_t>(token_ids_.size()));
       }
-      token_ids_.push_back(sequence.tokens[index]);
+      token_ids_.push_back(index < sequence.tokens.size()
+                               ? sequence.tokens[index]
+                               : sequence.drafts[index - sequence.tokens.size()]);
       positions_.push_back(position);
       const PageId page = sequence.pages[index / static_cast<size_t>(config_.page_size)];
       kv_slots_.push_back(to_index(page) * config_.page_size + position % config_.page_size);
@@ -256,7 +271,7 @@ void Scheduler::build_batch() {
 void Scheduler::commit() {
   for (const ScheduledSequence& entry : scheduled_) {
     Sequence& sequence = *entry.sequence;
-    sequence.num_computed += entry.num_tokens;
+    sequence.num_computed += entry.num_tokens - entry.num_drafts;
     const bool prompt_done = sequence.num_computed >= sequence.num_prompt();
     if (!prompt_done || sequence.prefix_shared || !config_.enable_prefix_cache) continue;
     // From here on others with the same prompt share it, also while this one goes on.

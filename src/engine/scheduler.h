@@ -34,6 +34,7 @@ struct SchedulerConfig {
   int32_t chunked_prefill_size = 512;
   int32_t max_running_requests = 64;
   bool enable_prefix_cache = true;
+  int32_t max_drafts = 0;  // of a sequence in a step
 };
 
 // A sequence's share of a step.
@@ -43,7 +44,9 @@ struct ScheduledSequence {
   int32_t num_tokens = 0;   // computed in this step
   int32_t first_logit = 0;  // row of the step's logits where its rows begin
   int32_t num_logits = 0;   // 0 while the prompt goes on, unless its logprobs are wanted
-  bool samples = false;     // the last logit row gives its next token
+  int32_t num_drafts = 0;   // of num_tokens, those that are guesses
+  bool samples = false;     // the logits give its next token: the last row, or with
+                            // drafts the last num_drafts + 1, each valid if the guess before is
 };
 
 class Scheduler {
@@ -61,7 +64,10 @@ class Scheduler {
   std::span<const ScheduledSequence> schedule();
   const Batch& batch() const { return batch_; }
 
-  // The step was computed: its tokens' keys and values are in the cache.
+  // The guess that the step computed behind the sequence's tokens was right and is one of them now.
+  void accept_draft(Sequence& sequence) { ++sequence.num_computed; }
+  // The step was computed: its tokens' keys and values are in the cache. Drafts count
+  // only when accepted; what they wrote is overwritten otherwise.
   void commit();
   // The sequence is complete: its pages go to the prefix cache, or are freed.
   std::unique_ptr<Sequence> finish(Sequence& sequence);

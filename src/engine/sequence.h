@@ -7,6 +7,7 @@
 #include "engine/page_pool.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "engine/speculative/ngram.h"
 
 namespace tw {
 
@@ -16,7 +17,9 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt, then output
   std::vector<PageId> pages;    // of tokens [0, num_computed), and room for the next step
   int32_t num_computed = 0;     // tokens whose keys and values are in the cache
-  int32_t num_cached = 0;       // prompt tokens that the prefix cache had, at first admission
+  std::vector<TokenId> drafts;  // guesses of what follows tokens, verified in the next step
+  DraftLength draft_length;
+  int32_t num_cached = 0;  // prompt tokens that the prefix cache had, at first admission
   bool admitted_before = false;
   bool prefix_shared = false;  // its prompt's pages were given to the prefix cache
   std::vector<TokenEvent> prompt_logprobs;

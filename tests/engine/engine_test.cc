@@ -10,6 +10,7 @@
 
 #include "engine/fake_constraint.h"
 #include "engine/fake_model.h"
+#include "engine/speculative/ngram.h"
 
 namespace tw {
 namespace {
@@ -351,6 +352,65 @@ TEST_F(EngineTest, ManyClientsAtOnceEachGetTheirOwn) {
   EXPECT_EQ(engine->stats().num_running, 0);
 }
 
+// In every sampling mode, and at the edges: the context's end, a stop token among accepted drafts.
+TEST_F(EngineTest, DraftsChangeNothingButTheNumberOfSteps) {
+  const auto run = [&](const char* algorithm, const SamplingParams& sampling, int64_t& steps) {
+    EngineConfig config;
+    config.speculative_algorithm = algorithm;
+    const auto engine = make(config, 300);
+    model->cycle = 7;
+    std::vector<Inbox> inboxes(5);
+    std::vector<std::vector<TokenId>> all;
+    for (size_t i = 0; i < inboxes.size(); ++i) {
+      Request request = request_of({static_cast<TokenId>(i), 50, 51}, 0, inboxes[i]);
+      request.sampling = sampling;
+      request.return_logprob = true;
+      EXPECT_TRUE(engine->submit(std::move(request)));
+    }
+    for (Inbox& inbox : inboxes) {
+      const auto outputs = inbox.wait_for_end();
+      all.push_back(tokens_of(outputs));
+      EXPECT_EQ(outputs.back().num_output_tokens, static_cast<int32_t>(all.back().size()));
+    }
+    steps = model->num_steps;
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.draft_tokens_total > 0, *algorithm != 0);
+    EXPECT_LE(stats.accepted_draft_tokens_total, stats.draft_tokens_total);
+    return all;
+  };
+  SamplingParams greedy, warm, penalized, stopped;
+  greedy.temperature = 0;
+  warm.temperature = 0.8f;
+  penalized.temperature = 0.5f;
+  penalized.frequency_penalty = 0.1f;
+  stopped.temperature = 0;
+  stopped.min_new_tokens = 40;
+  stopped.stop_token_ids = {3};
+  for (SamplingParams sampling : {greedy, warm, penalized, stopped}) {
+    sampling.seed = 5;
+    sampling.max_new_tokens = 1000;
+    int64_t plain_steps = 0, steps = 0;
+    const auto plain = run("", sampling, plain_steps);
+    EXPECT_EQ(run("NGRAM", sampling, steps), plain);
+    EXPECT_LE(steps, plain_steps);
+    if (sampling.temperature == 0 && sampling.stop_token_ids.empty()) {
+      EXPECT_LT(2 * steps, plain_steps);
+    }
+  }
+}
+
+TEST(DraftByNgram, PrefersLongThenLateRepetitions) {
+  std::vector<TokenId> drafts;
+  draft_by_ngram(std::vector<TokenId>{1, 2, 3, 9, 2, 3, 8, 1, 2, 3}, 2, drafts);
+  EXPECT_EQ(drafts, (std::vector<TokenId>{9, 2}));
+  draft_by_ngram(std::vector<TokenId>{2, 3, 9, 2, 3, 8, 2, 3}, 1, drafts);
+  EXPECT_EQ(drafts, (std::vector<TokenId>{8}));
+  draft_by_ngram(std::vector<TokenId>{1, 2, 3}, 4, drafts);
+  EXPECT_TRUE(drafts.empty());
+  draft_by_ngram(std::vector<TokenId>{5}, 4, drafts);
+  EXPECT_TRUE(drafts.empty());
+}
+
 TEST_F(EngineTest, ConfigurationErrorsNameTheFlag) {
   const auto message = [](EngineConfig config) {
     auto engine = Engine::create(std::make_unique<FakeModel>(), config);
@@ -360,6 +420,12 @@ TEST_F(EngineTest, ConfigurationErrorsNameTheFlag) {
   EXPECT_NE(message({.mem_fraction_static = 1.5}).find("--mem-fraction-static"), std::string::npos);
   EXPECT_NE(message({.chunked_prefill_size = 0}).find("--chunked-prefill-size"), std::string::npos);
   EngineConfig config;
+  config.speculative_algorithm = "EAGLE";
+  EXPECT_NE(message(config).find("--speculative-algorithm EAGLE"), std::string::npos);
+  config = {};
+  config.speculative_num_draft_tokens = 65;
+  EXPECT_NE(message(config).find("--speculative-num-draft-tokens is 65"), std::string::npos);
+  config = {};
   config.context_length = 100000;
   EXPECT_NE(message(config).find("--context-length 100000"), std::string::npos);
 }

@@ -62,6 +62,7 @@ class FakeModel final : public Model {
 
   int64_t num_steps = 0;
   bool give_nan = false;
+  int32_t cycle = 0;  // if set, the likeliest token is the last one + 1, modulo this
 
  private:
   struct Slot {
@@ -89,7 +90,9 @@ class FakeModel final : public Model {
       row[i] = give_nan ? __builtin_nanf("")
                         : static_cast<float>(mix(hash + static_cast<uint64_t>(i)) % 1000) * 1e-3f;
     }
-    row[hash % kVocabSize] = 5.0f;
+    const int32_t last = batch.token_ids[static_cast<size_t>(token_index)];
+    row[cycle > 0 && hash != 0xbad ? (last + 1) % cycle : static_cast<int64_t>(hash % kVocabSize)] =
+        5.0f;
   }
 
   ModelLimits limits_;

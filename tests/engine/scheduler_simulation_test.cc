@@ -18,9 +18,10 @@ class Simulation {
  public:
   explicit Simulation(uint32_t seed)
       : random_(seed), config_(random_config()), scheduler_(config_) {
-    EXPECT_TRUE(model_.prepare(config_.num_pages, config_.page_size,
-                               config_.chunked_prefill_size + config_.max_running_requests,
-                               config_.max_running_requests));
+    EXPECT_TRUE(model_.prepare(
+        config_.num_pages, config_.page_size,
+        config_.chunked_prefill_size + config_.max_running_requests * (1 + config_.max_drafts),
+        config_.max_running_requests));
   }
 
   // One event; false when an expectation failed.
@@ -53,6 +54,7 @@ class Simulation {
   int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   int64_t num_finished = 0;
   int64_t num_cached_tokens = 0;
+  int64_t num_accepted_drafts = 0;
 
  private:
   struct Expected {
@@ -71,6 +73,7 @@ class Simulation {
     config.chunked_prefill_size = between(1, 64);
     config.max_running_requests = between(1, 12);
     config.enable_prefix_cache = between(0, 4) != 0;
+    config.max_drafts = between(0, 1) * between(1, 8);
     return config;
   }
 
@@ -106,15 +109,23 @@ class Simulation {
   }
 
   void step() {
+    draft();
     const auto scheduled = scheduler_.schedule();
     ASSERT_FALSE(scheduled.empty()) << "work is left, but nothing is scheduled";
     check_batch(scheduled);
     const Matrix<const float> logits = model_.forward(scheduler_.batch());
     scheduler_.commit();
     for (const ScheduledSequence& entry : scheduled) {
-      if (!entry.samples) continue;
-      Sequence& sequence = *entry.sequence;
-      const float* row = logits.row(entry.first_logit + entry.num_logits - 1);
+      if (entry.samples) take_tokens(entry, logits);
+    }
+  }
+
+  void take_tokens(const ScheduledSequence& entry, Matrix<const float> logits) {
+    Sequence& sequence = *entry.sequence;
+    const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
+    for (int32_t i = 0; i <= entry.num_drafts; ++i) {
+      const float* row =
+          logits.row(entry.first_logit + entry.num_logits - 1 - entry.num_drafts + i);
       const auto token = static_cast<TokenId>(std::max_element(row, row + logits.cols) - row);
       ASSERT_EQ(token, FakeModel::next_token(sequence.tokens));
       sequence.tokens.push_back(token);
@@ -125,6 +136,28 @@ class Simulation {
         ASSERT_NE(scheduler_.finish(sequence), nullptr);
         open_.erase(id);
         ++num_finished;
+        return;
+      }
+      if (i == entry.num_drafts || drafts[static_cast<size_t>(i)] != token) return;
+      scheduler_.accept_draft(sequence);
+      ++num_accepted_drafts;
+    }
+  }
+
+  // Right guesses up to a random place, wrong ones from there on.
+  void draft() {
+    for (const auto& sequence : scheduler_.running()) {
+      sequence->drafts.clear();
+      if (!sequence->decoding()) continue;
+      std::vector<TokenId> context = sequence->tokens;
+      const int32_t room = max_tokens() - sequence->num_tokens() - 1;
+      const int32_t count = std::min(room, between(0, config_.max_drafts));
+      const int32_t right = between(0, config_.max_drafts);
+      for (int32_t i = 0; i < count; ++i) {
+        const TokenId next = FakeModel::next_token(context);
+        context.push_back(i < right ? next
+                                    : static_cast<TokenId>(random_() % FakeModel::kVocabSize));
+        sequence->drafts.push_back(context.back());
       }
     }
   }
@@ -134,7 +167,7 @@ class Simulation {
     int32_t prompt_tokens = 0;
     for (const ScheduledSequence& entry : scheduled) {
       EXPECT_GT(entry.num_tokens, 0);
-      if (entry.num_tokens > 1) prompt_tokens += entry.num_tokens;
+      if (entry.num_drafts == 0 && entry.num_tokens > 1) prompt_tokens += entry.num_tokens;
       if (entry.samples) {
         EXPECT_GT(entry.num_logits, 0);
       }
@@ -200,7 +233,7 @@ TEST(SchedulerSimulation, HoldsItsInvariantsUnderRandomLoads) {
   const char* given = std::getenv("TW_SIMULATION_SEED");
   const uint32_t first = given != nullptr ? static_cast<uint32_t>(std::atoi(given)) : 1;
   const uint32_t rounds = given != nullptr ? 1 : 60;
-  int64_t finished = 0, preemptions = 0, cached = 0;
+  int64_t finished = 0, preemptions = 0, cached = 0, accepted = 0;
   for (uint32_t seed = first; seed < first + rounds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "TW_SIMULATION_SEED=" << seed);
     Simulation simulation(seed);
@@ -212,12 +245,14 @@ TEST(SchedulerSimulation, HoldsItsInvariantsUnderRandomLoads) {
     finished += simulation.num_finished;
     preemptions += simulation.num_preemptions();
     cached += simulation.num_cached_tokens;
+    accepted += simulation.num_accepted_drafts;
   }
   if (given != nullptr) return;
   // The load was one: otherwise the invariants say little.
   EXPECT_GT(finished, 5000);
   EXPECT_GT(preemptions, 500);
   EXPECT_GT(cached, 5000);
+  EXPECT_GT(accepted, 5000);
 }
 
 // A long prompt among many short ones, and short ones behind a long one.

@@ -1,0 +1,53 @@
+#include "engine/speculative/ngram.h"
+
+#include <algorithm>
+
+namespace tw {
+namespace {
+
+constexpr size_t kShortest = 2, kLongest = 8;
+constexpr int32_t kLongestPause = 64;
+
+}  // namespace
+
+void draft_by_ngram(std::span<const TokenId> tokens, int32_t max_drafts,
+                    std::vector<TokenId>& drafts) {
+  drafts.clear();
+  size_t best_length = kShortest - 1, best_end = 0;
+  for (size_t end = tokens.size() - 1; end > best_length && best_length < kLongest; --end) {
+    size_t length = 0;
+    const size_t most = std::min(kLongest, end);
+    while (length < most && tokens[end - 1 - length] == tokens[tokens.size() - 1 - length]) {
+      ++length;
+    }
+    if (length > best_length) best_length = length, best_end = end;
+  }
+  if (best_end == 0 || max_drafts <= 0) return;
+  const size_t count = std::min(static_cast<size_t>(max_drafts), tokens.size() - best_end);
+  const auto followers = tokens.subspan(best_end, count);
+  drafts.assign(followers.begin(), followers.end());
+}
+
+int32_t DraftLength::next(int32_t limit) {
+  if (steps_left_ > 0) {
+    --steps_left_;
+    return 0;
+  }
+  return std::min(length_, limit);
+}
+
+void DraftLength::observe(int32_t num_drafts, int32_t num_accepted) {
+  if (num_accepted == num_drafts) {
+    length_ = std::min(2 * length_, 64);
+    pause_ = 0;
+  } else if (num_accepted > 0) {
+    length_ = num_accepted + 1;
+    pause_ = 0;
+  } else {
+    length_ = std::max(1, length_ / 2);
+    pause_ = std::min(2 * pause_ + 1, kLongestPause);
+    steps_left_ = pause_;
+  }
+}
+
+}  // namespace tw

@@ -10,8 +10,8 @@ HOST ?= 127.0.0.1
 PORT ?= 30000
 PYTHON := .venv/bin/python
 
-.PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread fuzz bench \
-  format lint clean
+.PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread test-xeon fuzz \
+  bench format lint clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -49,6 +49,9 @@ test-thread: ## the unit tests under the thread sanitizer
 	@$(MAKE) --no-print-directory PRESET=tsan build
 	@tools/fetch_tokenizers.sh
 	@$(MAKE) --no-print-directory PRESET=tsan test-unit
+
+test-xeon: build ## the kernel tests on emulated Xeons: AVX-512, AMX (XEON_TESTS=quick|full)
+	@tools/xeon/test.sh $${XEON_TESTS:-full} $(BUILD)/tests/kernels/tw_kernels_test
 
 fuzz: ## run each fuzz target for a few seconds (FUZZ_SECONDS=5)
 	@tests/fuzz/run.sh $${FUZZ_SECONDS:-5}

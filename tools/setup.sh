@@ -73,6 +73,8 @@ system_packages() {
     python3 python3-venv clang clang-format libcli11-dev libspdlog-dev libfmt-dev \
     libexpected-dev nlohmann-json3-dev prometheus-cpp-dev libcurl4-openssl-dev zlib1g-dev \
     libgtest-dev
+  # What tools/xeon/xeon-run builds and unpacks its emulator with.
+  apt_install apt binutils dpkg gcc libc-bin libc6-dev python3
   apt_install "$(boost_package)"
   fuzz_compiler
   command -v node >/dev/null && command -v npm >/dev/null || apt_install nodejs npm

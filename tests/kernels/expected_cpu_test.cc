@@ -19,6 +19,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/kernel_table.h"
+#include "kernels/moe/moe_kernels.h"
 #include "kernels/norm/norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/sampling/logits.h"
@@ -89,6 +90,7 @@ TEST_F(ExpectedCpuTest, VectorKernels) {
   expect_vector_row(attention_kernels());
   expect_vector_row(embedding_kernels());
   expect_vector_row(logits_kernels());
+  expect_vector_row(moe_kernels());
   expect_vector_row(norm_kernels());
   expect_vector_row(rope_kernels());
 }

@@ -31,6 +31,7 @@ constexpr Route kRoutes[] = {
     {"/start_profile", kPost, start_profile},
     {"/stop_profile", kPost, stop_profile},
     {"/metrics", kGet, metrics, false, true, true},
+    {"/openapi.json", kGet, openapi},
 };
 
 // Takes as long for a near miss as for a far one.
@@ -73,6 +74,10 @@ const Route* find_route(std::string_view path) {
     if (fits) return &route;
   }
   return nullptr;
+}
+
+std::span<const Route> all_routes() {
+  return kRoutes;
 }
 
 bool allows(const Route& route, std::string_view method) {

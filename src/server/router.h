@@ -1,6 +1,7 @@
 // Which endpoint answers which path.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "server/endpoints/endpoints.h"
@@ -18,6 +19,8 @@ struct Route {
 
 // The route of a path, whatever the method; null for unknown ones.
 const Route* find_route(std::string_view path);
+
+std::span<const Route> all_routes();
 
 bool allows(const Route& route, std::string_view method);
 

@@ -34,6 +34,7 @@ asio::awaitable<void> abort_request(Service& service, HttpRequest& request, Resp
 asio::awaitable<void> health(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> start_profile(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> stop_profile(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> openapi(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> metrics(Service& service, HttpRequest& request, Responder& responder);
 
 // Bodies up to this size are parsed, rendered and tokenized where they arrive: a millisecond or

@@ -1,0 +1,52 @@
+// The OpenAPI document tells the truth: its paths are the router's, its examples are answered, what
+// it requires is required.
+#include "server/router.h"
+#include "server/server_fixture.h"
+
+namespace tw {
+namespace {
+
+using OpenApiTest = ServerTest;
+
+TEST_F(OpenApiTest, EveryRouteIsDescribed) {
+  start();
+  const Json document = *parse_json(exchange("GET", "/openapi.json").body, "document");
+  EXPECT_EQ(document["paths"].size(), all_routes().size());
+  for (const Route& route : all_routes()) {
+    const std::string path = std::string(route.path) + (route.is_prefix ? "{id}" : "");
+    ASSERT_TRUE(document["paths"].contains(path)) << path;
+    EXPECT_EQ(document["paths"][path].contains("get"), allows(route, "GET")) << path;
+    EXPECT_EQ(document["paths"][path].contains("post"), allows(route, "POST")) << path;
+  }
+}
+
+TEST_F(OpenApiTest, ExamplesAreAnsweredAndWhatIsRequiredIsRequired) {
+  start();
+  const Json document = *parse_json(exchange("GET", "/openapi.json").body, "document");
+  int num_examples = 0;
+  for (const auto& [path, methods] : document["paths"].items()) {
+    if (!methods.contains("post") || !methods["post"].contains("requestBody")) continue;
+    const Json& content = methods["post"]["requestBody"]["content"]["application/json"];
+    if (!content.contains("example")) continue;
+    ++num_examples;
+    const Json& example = content["example"];
+    EXPECT_EQ(post(path, example).status, 200) << path;
+    for (const auto& [name, value] : example.items()) {
+      const Json property = content["schema"]["properties"].value(name, Json::object());
+      Json wrong = example;
+      // Anything but the type that it must have.
+      wrong[name] = property.value("type", "") == "object" ? Json(5) : Json({{"x", 1}});
+      if (!property.contains("type")) continue;
+      EXPECT_EQ(post(path, wrong).status, 400) << path << " with a wrong " << name;
+    }
+    for (const Json& name : content["schema"].value("required", Json::array())) {
+      Json without = example;
+      without.erase(name.get<std::string>());
+      EXPECT_EQ(post(path, without).status, 400) << path << " without " << name;
+    }
+  }
+  EXPECT_GE(num_examples, 10);
+}
+
+}  // namespace
+}  // namespace tw

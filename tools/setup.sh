@@ -77,6 +77,7 @@ system_packages() {
   apt_install apt binutils dpkg gcc libc-bin libc6-dev python3
   apt_install "$(boost_package)"
   fuzz_compiler
+  command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium
   command -v node >/dev/null && command -v npm >/dev/null || apt_install nodejs npm
 }
 

@@ -241,6 +241,7 @@ asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
   if (const auto key = message["x-api-key"]; request.authorization.empty() && !key.empty()) {
     request.authorization = "Bearer " + std::string(key);
   }
+  request.if_none_match = std::string(message[http::field::if_none_match]);
   request.client = client_;
   request.body = std::move(message.body());
   co_return true;
@@ -337,7 +338,7 @@ std::string Connection::head_of(int status, std::string_view content_type) const
 asio::awaitable<void> Connection::send(HttpResponse response) {
   if (gone_) co_return;
   if (service_.draining()) keep_alive_ = false;
-  const bool has_content = response.status != 204;
+  const bool has_content = response.status != 204 && response.status != 304;
   std::string head = head_of(response.status, has_content ? response.content_type : "");
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
   if (has_content) head += fmt::format("Content-Length: {}\r\n", response.body.size());

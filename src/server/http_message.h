@@ -13,6 +13,7 @@ struct HttpRequest {
   std::string target;         // as sent: "/v1/models?x=1"
   std::string path;           // decoded, without the query: "/v1/models"
   std::string authorization;  // the header's value, also of X-Api-Key; empty without one
+  std::string if_none_match;  // the header's value; empty without one
   std::string body;
   std::string client;  // "127.0.0.1:51234"
 };

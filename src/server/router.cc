@@ -10,6 +10,8 @@ constexpr std::string_view kPost = "POST, OPTIONS";
 constexpr std::string_view kGetOrPost = "GET, HEAD, POST, OPTIONS";
 
 constexpr Route kRoutes[] = {
+    {"/", kGet, page, false, true, true},
+    {"/page/", kGet, page, true, true, true},
     {"/v1/chat/completions", kPost, chat_completions},
     {"/v1/completions", kPost, completions},
     {"/v1/responses", kPost, responses},

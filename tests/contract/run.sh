@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the contract suites against a server of its own: the official OpenAI clients for Python and
-# JavaScript, SGLang's native interface, and the cases in cases/.
+# JavaScript, SGLang's native interface, the web page in Chromium, and the cases in cases/.
 #
 #   tests/contract/run.sh build/release/apps/tilewright MODEL [pytest arguments]
 #

@@ -76,7 +76,7 @@ RawResponse RawClient::response(std::chrono::milliseconds patience, bool is_head
     response.headers[name] = head.substr(colon + 2, end - colon - 2);
     begin = end + 2;
   }
-  if (is_head || response.status == 204 || response.status == 100) {
+  if (is_head || response.status == 204 || response.status == 304 || response.status == 100) {
     response.complete = true;
     return response;
   }

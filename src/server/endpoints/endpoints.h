@@ -36,6 +36,7 @@ asio::awaitable<void> start_profile(Service& service, HttpRequest& request, Resp
 asio::awaitable<void> stop_profile(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> openapi(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> metrics(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> page(Service& service, HttpRequest& request, Responder& responder);
 
 // Bodies up to this size are parsed, rendered and tokenized where they arrive: a millisecond or
 // two. Larger ones go to a worker, so that other connections do not wait.

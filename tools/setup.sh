@@ -67,15 +67,18 @@ fuzz_compiler() {
   apt_install "libclang-rt-$major-dev"
 }
 
-system_packages() {
+build_packages() {
   [ -e /etc/debian_version ] || fail "this setup knows Debian and Ubuntu; see docs/dependencies.md"
   apt_install build-essential cmake ninja-build pkg-config ccache git ca-certificates curl \
-    python3 python3-venv clang clang-format libcli11-dev libspdlog-dev libfmt-dev \
-    libexpected-dev nlohmann-json3-dev prometheus-cpp-dev libcurl4-openssl-dev zlib1g-dev \
-    libgtest-dev
-  # What tools/xeon/xeon-run builds and unpacks its emulator with.
-  apt_install apt binutils dpkg gcc libc-bin libc6-dev python3
+    libcli11-dev libspdlog-dev libfmt-dev libexpected-dev nlohmann-json3-dev prometheus-cpp-dev \
+    libcurl4-openssl-dev zlib1g-dev
   apt_install "$(boost_package)"
+}
+
+test_packages() {
+  apt_install python3 python3-venv clang clang-format libgtest-dev
+  # What tools/xeon/xeon-run builds and unpacks its emulator with.
+  apt_install apt binutils dpkg gcc libc-bin libc6-dev
   fuzz_compiler
   command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium
   command -v node >/dev/null && command -v npm >/dev/null || apt_install nodejs npm
@@ -138,9 +141,16 @@ model() {
     fail "$target does not have the expected checksum; remove it and run again"
 }
 
+# `setup.sh build`: what the program itself needs, and nothing to test or run it with.
+if [ "${1:-}" = build ]; then
+  build_packages
+  rust
+  exit 0
+fi
 [ -e "$STAMP" ] && [ -f ".cache/models/$MODEL" ] && exit 0
 mkdir -p .cache build
-system_packages
+build_packages
+test_packages
 rust
 python_environment
 model

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Checks that the documentation speaks of things that are there.
+
+    docs_test.py TILEWRIGHT_BINARY SOURCE_DIR
+
+Links lead to files; `tilewright COMMAND --flag` names a command and a flag of it, flags anywhere in
+text or tables belong to some command; `make VERB` names a verb; docs/metrics.md lists exactly the
+metrics of the source; commands in blocks marked ```sh test run and succeed.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+BINARY, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(\w*)( test)?\n(.*?)^```", re.M | re.S)
+COMMAND = re.compile(r"\btilewright +([a-z]+)\b((?:[^\n|;&`]|\\\n)*)")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+# Pages on the project's tools name flags of these as well.
+FOREIGN = {"docs/performance.md", "docs/install.md", "docs/tuning.md", "docs/models.md", "README.md"}
+
+
+def help_of(*command):
+    return subprocess.run([BINARY, *command, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def commands():
+    """-> {command: its flags}"""
+    listed = help_of().split("Subcommands:")[1]
+    names = re.findall(r"^  ([a-z]+)\b", listed, re.M)
+    return {name: set(FLAG.findall(help_of(name))) for name in names}
+
+
+class Docs(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.commands = commands()
+        cls.flags = set().union(*cls.commands.values()) | {"--version", "--help"}
+
+    def pages(self):
+        for path in PAGES:
+            yield path.relative_to(ROOT).as_posix(), path, path.read_text()
+
+    def test_links_lead_somewhere(self):
+        for name, path, text in self.pages():
+            for target in LINK.findall(text):
+                if re.match(r"[a-z]+:", target) or target.startswith("#"):
+                    continue
+                self.assertTrue((path.parent / target.split("#")[0]).exists(), f"{name}: {target}")
+
+    def test_commands_and_their_flags_exist(self):
+        found = 0
+        for name, _, text in self.pages():
+            code = "\n".join(block for _, _, block in BLOCK.findall(text))
+            code += "\n".join(re.findall(r"`([^`\n]+)`", text))
+            for command, rest in COMMAND.findall(code):
+                self.assertIn(command, self.commands, f"{name}: tilewright {command}")
+                unknown = set(FLAG.findall(rest.split(" #")[0])) - self.commands[command] - {"--help"}
+                self.assertFalse(unknown, f"{name}: tilewright {command}")
+                found += 1
+        self.assertGreater(found, 5)
+
+    def test_flags_in_text_exist(self):
+        for name, _, text in self.pages():
+            if name in FOREIGN or name.startswith("docs/decisions"):
+                continue
+            prose = BLOCK.sub("", text)
+            for span in re.findall(r"`(--[^`\n]+)`", prose):
+                self.assertLessEqual(set(FLAG.findall(span)), self.flags, name)
+
+    def test_verbs_exist(self):
+        verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+        for name, _, text in self.pages():
+            for verb in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", text, re.M):
+                self.assertIn(verb, verbs, name)
+
+    def test_every_metric_is_described(self):
+        source = "".join(path.read_text() for path in (ROOT / "src/server").glob("metrics*.cc"))
+        described = set(re.findall(r"^\| `(tilewright_\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.M))
+        self.assertEqual(described, set(re.findall(r'"(tilewright_\w+)"', source)))
+
+    def test_marked_commands_succeed(self):
+        for name, _, text in self.pages():
+            for language, marked, block in BLOCK.findall(text):
+                if language != "sh" or not marked:
+                    continue
+                script = f'tilewright() {{ "{BINARY}" "$@"; }}\nset -e\n{block}'
+                ran = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+                self.assertEqual(ran.returncode, 0, f"{name}:\n{block}\n{ran.stdout}{ran.stderr}")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

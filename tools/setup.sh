@@ -75,12 +75,26 @@ build_packages() {
   apt_install "$(boost_package)"
 }
 
+# For the tests of the web page. Ubuntu has Chromium as a snap only; without one they are skipped.
+browser() {
+  local name
+  for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then return 0; fi
+  done
+  apt_update
+  if apt-cache show chromium >/dev/null 2>&1; then
+    apt_install chromium
+  else
+    say "no package chromium: the tests of the web page are skipped unless CHROMIUM names a browser"
+  fi
+}
+
 test_packages() {
   apt_install python3 python3-venv clang clang-format libgtest-dev
   # What tools/xeon/xeon-run builds and unpacks its emulator with.
   apt_install apt binutils dpkg gcc libc-bin libc6-dev
   fuzz_compiler
-  command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium
+  browser
   command -v node >/dev/null && command -v npm >/dev/null || apt_install nodejs npm
 }
 

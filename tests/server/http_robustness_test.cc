@@ -46,7 +46,7 @@ TEST_F(HttpTest, requests_sent_during_a_generation_wait_their_turn) {
 
 TEST_F(HttpTest, unknown_paths_and_wrong_methods) {
   start();
-  const RawResponse unknown = exchange("GET", "/");
+  const RawResponse unknown = exchange("GET", "/no/such");
   EXPECT_EQ(unknown.status, 404);
   EXPECT_NE(unknown.body.find("/v1/chat/completions"), std::string::npos) << "a hint";
   EXPECT_EQ(exchange("GET", "/v1/chat/completionsx").status, 404);

@@ -17,10 +17,12 @@ function findBrowser() {
       }
     }
   }
-  throw new Error(`no browser: none of ${kNames.join(", ")} is in PATH; set CHROMIUM`);
+  return null;
 }
 
-export const launchBrowser = () => chromium.launch({ executablePath: findBrowser() });
+const executablePath = findBrowser();
+export const noBrowser = executablePath ? false : `none of ${kNames.join(", ")} is in PATH; set CHROMIUM`;
+export const launchBrowser = () => chromium.launch({ executablePath });
 
 // A fresh profile with the page in it, and what must stay empty: the console's errors, and requests
 // to anything but the server. A refused key is an expected error; `withoutRefusals` takes it out.

@@ -65,6 +65,13 @@ Expected<kernels::ActivationPrecision> parse_dtype(const std::string& name) {
                name);
 }
 
+Expected<kernels::KvType> parse_kv_cache_dtype(const std::string& name) {
+  if (name == "auto" || name == "bf16" || name == "bfloat16") return kernels::KvType::bf16;
+  if (name == "fp8_e4m3") return kernels::KvType::fp8_e4m3;
+  return error(ErrorCode::invalid_argument,
+               "--kv-cache-dtype {}: unknown; use auto, bf16 or fp8_e4m3", name);
+}
+
 Expected<std::unique_ptr<ThreadTeam>> make_team(const ModelOptions& options) {
   const auto cpus = usable_cpus();
   const int available = static_cast<int>(cpus.size());
@@ -92,14 +99,17 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
                                               const ModelSession& session) {
   auto precision = parse_dtype(options.dtype);
   if (!precision) return forward_error(precision);
+  auto kv_type = parse_kv_cache_dtype(options.kv_cache_dtype);
+  if (!kv_type) return forward_error(kv_type);
   ProgressBar progress("loading weights", total_bytes(*session.checkpoint) >> 20, "MiB");
   int64_t loaded = 0;
-  const WeightLoader loader{*session.checkpoint, *session.team, session.features, *precision,
-                            [&](int64_t bytes) {
-                              const int64_t before = loaded >> 20;
-                              loaded += bytes;
-                              progress.advance((loaded >> 20) - before);
-                            }};
+  WeightLoader loader{*session.checkpoint, *session.team, session.features, *precision,
+                      [&](int64_t bytes) {
+                        const int64_t before = loaded >> 20;
+                        loaded += bytes;
+                        progress.advance((loaded >> 20) - before);
+                      }};
+  loader.kv_type = *kv_type;
   return load_model(loader);
 }
 
@@ -139,6 +149,11 @@ void ModelOptions::add_to(CLI::App& command) {
   command
       .add_option("--dtype", dtype,
                   "Precision of activations before bf16 weights: auto, bfloat16, float32")
+      ->capture_default_str();
+  command
+      .add_option("--kv-cache-dtype", kv_cache_dtype,
+                  "How keys and values are kept: auto or bf16, or fp8_e4m3 for half the memory, "
+                  "with the checkpoint's scales where it has them")
       ->capture_default_str();
   command.add_option("--chat-template", chat_template_path,
                      "File with a Jinja chat template that replaces the checkpoint's");
@@ -244,14 +259,15 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   EngineConfig engine_config = options.engine;
   engine_config.context_length = options.context_length;
   engine_config.eos_token_ids = eos_token_ids(session);
+  const int64_t kv_bytes_per_token = session.model->limits().kv_bytes_per_token;
   auto engine = Engine::create(std::move(session.model), engine_config);
   if (!engine) return forward_error(engine);
   session.engine = std::move(*engine);
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  log::info("{} ({}) loaded in {:.2f} s; KV cache for {} tokens; {:.0f} MiB resident",
+  log::info("{} ({}) loaded in {:.2f} s; KV cache for {} tokens ({} bytes each); {:.0f} MiB resident",
             options.model_path, session.checkpoint->container(), session.load_seconds,
-            session.engine->stats().kv_tokens_capacity,
+            session.engine->stats().kv_tokens_capacity, kv_bytes_per_token,
             static_cast<double>(resident_memory()) / (1 << 20));
   return session;
 }

@@ -113,4 +113,20 @@ constexpr float to_float(f8_e4m3_t value) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(subnormal) | sign);
 }
 
+// Round to nearest even; what is too large becomes 448 (there is no infinity), NaN stays NaN.
+constexpr f8_e4m3_t to_f8_e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 24 & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return {static_cast<uint8_t>(sign | 0x7fu)};
+  if (magnitude >= 0x43e00000u) return {static_cast<uint8_t>(sign | 0x7eu)};
+  if (magnitude < 0x3c800000u) {
+    // Below the smallest normal, 2^-6: at 2^14 floats are 2^-9 apart, so adding it rounds.
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return {static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u))};
+  }
+  const uint32_t rounded = magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u);
+  return {static_cast<uint8_t>(sign | rounded >> 20)};
+}
+
 }  // namespace tw

@@ -8,7 +8,7 @@ using kernels::AttentionArguments;
 using kernels::AttentionBatch;
 
 struct AttentionRecorder::WorkList {
-  kernels::AttentionShape shape;
+  kernels::AttentionWork work;
   std::unique_ptr<std::byte[]> memory;
   kernels::AttentionPlan plan;
   ValueId value;     // orders its readers after its writer
@@ -31,7 +31,7 @@ class DivideStep final : public Step {
 
   void run(const StepContext& context) const override {
     if (context.member.rank() != 0) return;
-    kernels::build_attention_plan(list_->shape, attention_batch(context.batch), list_->plan);
+    kernels::build_attention_plan(list_->work, attention_batch(context.batch), list_->plan);
   }
 
  private:
@@ -142,6 +142,8 @@ class AttentionStep : public Step {
     return arguments;
   }
 
+  const kernels::AttentionShape& shape() const { return arguments_.shape; }
+
   const kernels::AttentionKernels& kernels_;
   std::shared_ptr<WorkList> list_;
 
@@ -163,7 +165,7 @@ class AttendStep final : public AttentionStep<WorkList> {
   }
 
   StepCost cost(const Batch& batch) const override {
-    const kernels::AttentionShape& shape = this->list_->shape;
+    const kernels::AttentionShape& shape = this->shape();
     int64_t cached = 0, scores = 0;
     for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
       const auto s = static_cast<size_t>(seq);
@@ -194,23 +196,23 @@ class MergeStep final : public AttentionStep<WorkList> {
 AttentionRecorder::AttentionRecorder(PlanRecorder& recorder, const CpuFeatures& features,
                                      const kernels::AttentionLimits& limits)
     : recorder_(recorder),
+      features_(features),
       norm_kernels_(kernels::select_norm(features)),
       rope_kernels_(kernels::select_rope(features)),
-      attention_kernels_(kernels::select_attention(features)),
       limits_(limits),
       pages_(recorder.add_external()) {}
 
 std::shared_ptr<AttentionRecorder::WorkList> AttentionRecorder::work_list(
-    const kernels::AttentionShape& shape) {
+    const kernels::AttentionWork& work) {
   for (const auto& list : work_lists_) {
-    if (list->shape == shape) return list;
+    if (list->work == work) return list;
   }
   auto list = std::make_shared<WorkList>();
-  list->shape = shape;
-  list->memory = std::make_unique<std::byte[]>(kernels::attention_plan_size(shape, limits_));
-  list->plan = kernels::layout_attention_plan(shape, limits_, list->memory.get());
+  list->work = work;
+  list->memory = std::make_unique<std::byte[]>(kernels::attention_plan_size(work, limits_));
+  list->plan = kernels::layout_attention_plan(work, limits_, list->memory.get());
   list->value = recorder_.add_external();
-  list->partials = recorder_.add_scratch(kernels::attention_partials_size(shape, limits_));
+  list->partials = recorder_.add_scratch(kernels::attention_partials_size(work, limits_));
   recorder_.add(std::make_unique<DivideStep<WorkList>>(list), {}, {{list->value, Split::other}});
   work_lists_.push_back(list);
   return list;
@@ -222,7 +224,7 @@ void AttentionRecorder::record(const AttentionLayer& layer, ValueId qkv, ValueId
   const int64_t heads = shape.num_heads + 2 * int64_t{layout.num_kv_heads};
   TW_CHECK(recorder_.columns(qkv) == heads * layout.head_dim);
   TW_CHECK(recorder_.columns(output) == int64_t{shape.num_heads} * layout.head_dim);
-  const auto list = work_list(shape);
+  const auto list = work_list(shape.work());
   const size_t q = recorder_.offset(qkv), out = recorder_.offset(output);
   const size_t partials = recorder_.offset(list->partials);
 
@@ -235,6 +237,8 @@ void AttentionRecorder::record(const AttentionLayer& layer, ValueId qkv, ValueId
   rope.num_heads = shape.num_heads;
   rope.keys = layer.cache.keys();
   rope.values = layer.cache.values();
+  rope.key_scale = layer.key_scale;
+  rope.value_scale = layer.value_scale;
   recorder_.add(std::make_unique<RopeStoreStep>(rope_kernels_, rope, layer.rope, q), {},
                 {{qkv, Split::rows}, {pages_, Split::rows}});
 
@@ -242,13 +246,16 @@ void AttentionRecorder::record(const AttentionLayer& layer, ValueId qkv, ValueId
   arguments.shape = shape;
   arguments.keys = layer.cache.keys();
   arguments.values = layer.cache.values();
+  arguments.key_scale = layer.key_scale;
+  arguments.value_scale = layer.value_scale;
   arguments.sinks = layer.sinks;
+  const kernels::AttentionKernels& attention = kernels::select_attention(features_, layout.type);
   recorder_.add(
-      std::make_unique<AttendStep<WorkList>>(attention_kernels_, list, arguments, q, out, partials),
+      std::make_unique<AttendStep<WorkList>>(attention, list, arguments, q, out, partials),
       {{list->value, Split::other}, {qkv, Split::other}, {pages_, Split::other}},
       {{output, Split::other}, {list->partials, Split::other}});
   recorder_.add(
-      std::make_unique<MergeStep<WorkList>>(attention_kernels_, list, arguments, q, out, partials),
+      std::make_unique<MergeStep<WorkList>>(attention, list, arguments, q, out, partials),
       {{list->partials, Split::other}}, {{output, Split::rows}});
 }
 

@@ -32,10 +32,11 @@ struct AttentionLayer {
   std::shared_ptr<const kernels::RopeTable> rope;  // null: no rotation
   const QkNorm& qk_norm;
   const float* sinks = nullptr;  // [num_heads] or null, see AttentionArguments
+  float key_scale = 1.0f, value_scale = 1.0f;  // of the cache
 };
 
-// Records the attention of a model's layers. Layers of the same shape share the division of work
-// over threads, which member 0 computes once per batch.
+// Records the attention of a model's layers. Layers whose work is the same share its division over
+// threads, which member 0 computes once per batch.
 class AttentionRecorder {
  public:
   AttentionRecorder(PlanRecorder& recorder, const CpuFeatures& features,
@@ -48,12 +49,12 @@ class AttentionRecorder {
 
  private:
   struct WorkList;  // an attention plan, refilled for each batch
-  std::shared_ptr<WorkList> work_list(const kernels::AttentionShape& shape);
+  std::shared_ptr<WorkList> work_list(const kernels::AttentionWork& work);
 
   PlanRecorder& recorder_;
+  const CpuFeatures features_;
   const kernels::NormKernels& norm_kernels_;
   const kernels::RopeKernels& rope_kernels_;
-  const kernels::AttentionKernels& attention_kernels_;
   kernels::AttentionLimits limits_;
   ValueId pages_;  // the caches' memory
   std::vector<std::shared_ptr<WorkList>> work_lists_;

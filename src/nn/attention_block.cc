@@ -14,7 +14,7 @@ class AttentionBlock final : public Block {
   static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
                                                const std::string& prefix,
                                                const AttentionConfig& config) {
-    auto block = std::unique_ptr<AttentionBlock>(new AttentionBlock(config));
+    auto block = std::unique_ptr<AttentionBlock>(new AttentionBlock(config, loader.kv_type));
     if (Status valid = block->shape(block->layout(kernels::kTokenBlock, 1)).validate(); !valid) {
       return error(valid.error().code, "{}: {}", loader.checkpoint.path().string(),
                    valid.error().message);
@@ -43,6 +43,11 @@ class AttentionBlock final : public Block {
                        config.norm_weight_offset, norm.k_weight);
     }
     if (Status status = load.status(); !status) return forward_error(status);
+    if (loader.kv_type == kernels::KvType::fp8_e4m3) {
+      if (Status status = block->load_cache_scales(loader, prefix); !status) {
+        return forward_error(status);
+      }
+    }
     return block;
   }
 
@@ -58,6 +63,8 @@ class AttentionBlock final : public Block {
     cache_ = std::move(*cache);
 
     AttentionLayer layer{shape(cache_.layout()), cache_, nullptr, qk_norm_};
+    layer.key_scale = key_scale_;
+    layer.value_scale = value_scale_;
     if (config_.rope) {
       auto table = recorder.rope_table(*config_.rope);
       if (!table) return forward_error(table);
@@ -72,13 +79,29 @@ class AttentionBlock final : public Block {
   }
 
  private:
-  explicit AttentionBlock(const AttentionConfig& config) : config_(config) {}
+  AttentionBlock(const AttentionConfig& config, kernels::KvType kv_type)
+      : config_(config), kv_type_(kv_type) {}
+
+  // Calibrated scales, as compressed-tensors (and SGLang), ModelOpt and older exports name them.
+  Status load_cache_scales(const WeightLoader& loader, const std::string& prefix) {
+    const auto load = [&](const std::string& letter, float& scale) -> Status {
+      const std::string projection = prefix + "." + letter + "_proj.";
+      auto loaded = loader.load_scale({prefix + "." + letter + "_scale",
+                                       projection + letter + "_scale",
+                                       projection + "output_scale"});
+      if (!loaded) return forward_error(loaded);
+      scale = *loaded;
+      return {};
+    };
+    if (Status status = load("k", key_scale_); !status) return status;
+    return load("v", value_scale_);
+  }
 
   int64_t q_size() const { return int64_t{config_.num_heads} * config_.head_dim; }
   int64_t kv_size() const { return int64_t{config_.num_kv_heads} * config_.head_dim; }
 
   kernels::KvLayout layout(int32_t page_size, int64_t num_pages) const {
-    return {config_.num_kv_heads, config_.head_dim, page_size, num_pages};
+    return {config_.num_kv_heads, config_.head_dim, page_size, num_pages, kv_type_};
   }
 
   kernels::AttentionShape shape(const kernels::KvLayout& layout) const {
@@ -93,6 +116,8 @@ class AttentionBlock final : public Block {
   }
 
   AttentionConfig config_;
+  kernels::KvType kv_type_;
+  float key_scale_ = 1.0f, value_scale_ = 1.0f;
   Linear qkv_proj_;  // hidden -> queries, keys, values
   Linear o_proj_;    // attention output -> hidden
   QkNorm qk_norm_;

@@ -1,6 +1,7 @@
 // The memory of one layer's paged KV cache.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/buffer.h"
@@ -19,8 +20,11 @@ class KvCache {
   static Expected<KvCache> allocate(const kernels::KvLayout& layout);
 
   const kernels::KvLayout& layout() const { return layout_; }
-  bf16_t* keys() const { return buffer_.as<bf16_t>(); }
-  bf16_t* values() const { return keys() + layout_.num_pages * layout_.key_page_size(); }
+  std::byte* keys() const { return buffer_.data(); }
+  std::byte* values() const {
+    return keys() +
+           layout_.num_pages * layout_.key_page_size() * kernels::element_size(layout_.type);
+  }
 
  private:
   // Pages are used from the lowest on, so every head of every layer touches the begin of its array:

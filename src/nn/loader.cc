@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 namespace tw {
 
 const kernels::GemmKernel& WeightLoader::select_prefill_gemm(kernels::WeightFormat format) const {
@@ -27,6 +29,24 @@ Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, in
   }
   if (on_progress) on_progress(static_cast<int64_t>(stored.data.size()));
   return values;
+}
+
+Expected<float> WeightLoader::load_scale(const std::vector<std::string>& names) const {
+  for (const std::string& name : names) {
+    const StoredTensor* stored = checkpoint.find(name);
+    if (stored == nullptr) continue;
+    int64_t size = 1;
+    for (const int64_t extent : stored->shape) size *= extent;
+    float scale = 0;
+    if (size == 1) dequantize(stored->type, stored->data.data(), 1, &scale);
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      return error(ErrorCode::corrupt_data,
+                   "{}: tensor {} (shape [{}], value {}) must be one finite number above zero",
+                   checkpoint.path().string(), name, fmt::join(stored->shape, ", "), scale);
+    }
+    return scale;
+  }
+  return 1.0f;
 }
 
 }  // namespace tw

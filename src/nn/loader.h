@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/cpu.h"
 #include "core/status.h"
 #include "core/thread_team.h"
+#include "kernels/attention/kv_layout.h"
 #include "kernels/gemm/gemm.h"
 #include "weights/checkpoint.h"
 #include "weights/schemes/scheme.h"
@@ -30,11 +32,16 @@ struct WeightLoader {
 
   // The kernel for rows of prompts.
   const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
+  kernels::KvType kv_type = kernels::KvType::bf16;  // of the KV cache
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
   // Element i is element row_order.stored_row(i) of the tensor.
   Expected<std::vector<float>> load_vector(std::string_view name, int64_t size,
                                            const RowOrder& row_order = {}) const;
+
+  // The number that the first present tensor of `names` holds, or 1 where none is: a scale, finite
+  // and above zero. An error names the tensor otherwise.
+  Expected<float> load_scale(const std::vector<std::string>& names) const;
 };
 
 }  // namespace tw

@@ -25,6 +25,7 @@ struct AttentionProblem {
   std::vector<float> k;      // [all tokens, num_kv_heads * head_dim]
   std::vector<float> v;      // [all tokens, num_kv_heads * head_dim]
   std::vector<float> sinks;  // empty or [num_heads]
+  float key_scale = 1.0f, value_scale = 1.0f;  // of the cache
   std::vector<int32_t> page_tables;
   std::vector<int32_t> page_table_starts;
   int64_t num_pages = 0;
@@ -130,8 +131,10 @@ class AttentionRun {
     store.v = dense_matrix(v.data(), num_tokens, problem_.kv_row_size());
     store.positions = positions.data();
     store.kv_slots = slots.data();
-    store.keys = keys_.as<bf16_t>();
-    store.values = values_.as<bf16_t>();
+    store.keys = keys_.data();
+    store.values = values_.data();
+    store.key_scale = problem_.key_scale;
+    store.value_scale = problem_.value_scale;
     scalar::kRopeKernels.rope_and_store_kv(store, {0, num_tokens});
 
     AttentionLimits limits;
@@ -139,12 +142,12 @@ class AttentionRun {
     limits.max_num_seqs = static_cast<int32_t>(pieces.size());
     limits.max_context_len = *std::max_element(problem_.lengths.begin(), problem_.lengths.end());
     limits.num_threads = num_threads_;
-    std::vector<std::byte> memory(attention_plan_size(problem_.shape, limits));
-    AttentionPlan plan = layout_attention_plan(problem_.shape, limits, memory.data());
+    std::vector<std::byte> memory(attention_plan_size(problem_.shape.work(), limits));
+    AttentionPlan plan = layout_attention_plan(problem_.shape.work(), limits, memory.data());
     const AttentionBatch batch = {positions, seq_starts, page_tables, page_table_starts};
-    build_attention_plan(problem_.shape, batch, plan);
+    build_attention_plan(problem_.shape.work(), batch, plan);
     TW_CHECK(plan.num_partials <= plan.max_partials);
-    std::vector<float> partials(attention_partials_size(problem_.shape, limits) / sizeof(float),
+    std::vector<float> partials(attention_partials_size(problem_.shape.work(), limits) / sizeof(float),
                                 std::numeric_limits<float>::quiet_NaN());
 
     std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
@@ -154,8 +157,10 @@ class AttentionRun {
     a.plan = &plan;
     a.q = dense_matrix<const float>(q.data(), num_tokens, problem_.row_size());
     a.out = dense_matrix(out.data(), num_tokens, problem_.row_size());
-    a.keys = keys_.as<bf16_t>();
-    a.values = values_.as<bf16_t>();
+    a.keys = keys_.data();
+    a.values = values_.data();
+    a.key_scale = problem_.key_scale;
+    a.value_scale = problem_.value_scale;
     a.sinks = problem_.sinks.empty() ? nullptr : problem_.sinks.data();
     a.partials = partials.data();
     // Threads in reverse: nothing may depend on their order.
@@ -239,7 +244,13 @@ inline Reference attention_reference(const AttentionProblem& problem) {
   Reference result;
   result.out.resize(problem.q.size());
   result.bound.resize(problem.q.size());
-  const auto rounded = [](float value) { return double{to_float(to_bf16(value))}; };
+  // As the cache holds it. Scales are powers of two, so that dividing by them rounds nothing.
+  const auto stored = [&](float value, float scale) {
+    if (shape.layout.type == KvType::fp8_e4m3) {
+      return double{to_float(to_f8_e4m3(value / scale)) * scale};
+    }
+    return double{to_float(to_bf16(value))};
+  };
   for (size_t seq = 0; seq < problem.lengths.size(); ++seq) {
     const int64_t base = problem.first_token(seq);
     for (int64_t i = 0; i < problem.lengths[seq]; ++i) {
@@ -257,8 +268,8 @@ inline Reference attention_reference(const AttentionProblem& problem) {
           double score = 0;
           double magnitude = 0;
           for (int d = 0; d < head_dim; ++d) {
-            score += double{q[d]} * rounded(k[d]);
-            magnitude += std::abs(double{q[d]} * rounded(k[d]));
+            score += double{q[d]} * stored(k[d], problem.key_scale);
+            magnitude += std::abs(double{q[d]} * stored(k[d], problem.key_scale));
           }
           score *= shape.scale;
           if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
@@ -278,8 +289,8 @@ inline Reference attention_reference(const AttentionProblem& problem) {
           const double weight = std::exp(scores[static_cast<size_t>(j - first)] - maximum);
           sum += weight;
           for (int d = 0; d < head_dim; ++d) {
-            out[static_cast<size_t>(d)] += weight * rounded(v[d]);
-            largest_value = std::max(largest_value, std::abs(rounded(v[d])));
+            out[static_cast<size_t>(d)] += weight * stored(v[d], problem.value_scale);
+            largest_value = std::max(largest_value, std::abs(stored(v[d], problem.value_scale)));
           }
         }
         double error = (head_dim + 2) * 0x1p-24 * largest_magnitude + 8 * 0x1p-23 +

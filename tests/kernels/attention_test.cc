@@ -8,9 +8,34 @@
 namespace tw::kernels {
 namespace {
 
-class AttentionTest : public testing::TestWithParam<const KernelRow<AttentionKernels>*> {
+struct AttentionCase {
+  const KernelRow<AttentionKernels>* row;
+  KvType type;
+};
+
+std::vector<AttentionCase> attention_cases() {
+  std::vector<AttentionCase> cases;
+  for (const KvType type : {KvType::bf16, KvType::fp8_e4m3}) {
+    for (const auto* row : machine_rows(attention_kernels(type))) cases.push_back({row, type});
+  }
+  return cases;
+}
+
+class AttentionTest : public testing::TestWithParam<AttentionCase> {
  protected:
-  const AttentionKernels& kernels() const { return *GetParam()->functions; }
+  const AttentionKernels& kernels() const { return *GetParam().row->functions; }
+  bool is_fp8() const { return GetParam().type == KvType::fp8_e4m3; }
+
+  // With scales where the cache is fp8.
+  AttentionProblem make_problem(AttentionShape shape, std::vector<int> lengths, uint32_t seed) {
+    shape.layout.type = GetParam().type;
+    AttentionProblem problem = attention_problem(shape, std::move(lengths), seed);
+    if (is_fp8()) {
+      problem.key_scale = 0.5f;
+      problem.value_scale = 0.03125f;
+    }
+    return problem;
+  }
 
   std::vector<float> whole(const AttentionProblem& problem, int num_threads = 1) {
     AttentionRun run(problem, kernels(), num_threads);
@@ -24,8 +49,8 @@ class AttentionTest : public testing::TestWithParam<const KernelRow<AttentionKer
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Table, AttentionTest, testing::ValuesIn(machine_rows(attention_kernels())),
-                         row_name<AttentionKernels>);
+INSTANTIATE_TEST_SUITE_P(Table, AttentionTest, testing::ValuesIn(attention_cases()),
+                         [](const auto& test) { return std::string(test.param.row->name); });
 
 void expect_within_bounds(const AttentionProblem& problem, const std::vector<float>& out) {
   const Reference reference = attention_reference(problem);
@@ -42,7 +67,7 @@ void expect_same(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 TEST_P(AttentionTest, MatchesReferenceAtPageAndChunkBorders) {
-  const AttentionProblem problem = attention_problem(
+  const AttentionProblem problem = make_problem(
       attention_shape(6, 2, 64), {1, 2, 15, 16, 17, 31, 33, 255, 256, 257, 300}, 1);
   expect_within_bounds(problem, whole(problem));
 }
@@ -51,7 +76,7 @@ TEST_P(AttentionTest, MatchesReferenceForHeadSizesAndGroups) {
   for (const int head_dim : {8, 24, 64, 72, 80, 96, 128, 256}) {
     for (const int group : {1, 2, 3, 5, 7, 8, 13}) {
       const AttentionProblem problem =
-          attention_problem(attention_shape(2 * group, 2, head_dim), {37, 5}, 2);
+          make_problem(attention_shape(2 * group, 2, head_dim), {37, 5}, 2);
       SCOPED_TRACE(fmt::format("head_dim {}, group {}", head_dim, group));
       expect_within_bounds(problem, whole(problem));
     }
@@ -60,7 +85,7 @@ TEST_P(AttentionTest, MatchesReferenceForHeadSizesAndGroups) {
 
 TEST_P(AttentionTest, MatchesReferenceWithSlidingWindow) {
   for (const int window : {1, 7, 16, 100, 256, 1000}) {
-    AttentionProblem problem = attention_problem(attention_shape(4, 2, 64), {530}, 3);
+    AttentionProblem problem = make_problem(attention_shape(4, 2, 64), {530}, 3);
     problem.shape.sliding_window = window;
     SCOPED_TRACE(window);
     const std::vector<float> out = whole(problem);
@@ -70,7 +95,7 @@ TEST_P(AttentionTest, MatchesReferenceWithSlidingWindow) {
 }
 
 TEST_P(AttentionTest, MatchesReferenceWithSoftCapAndSinks) {
-  AttentionProblem problem = attention_problem(attention_shape(4, 2, 64), {290, 3}, 4);
+  AttentionProblem problem = make_problem(attention_shape(4, 2, 64), {290, 3}, 4);
   problem.shape.soft_cap = 2.5f;
   problem.sinks = {-3.0f, 0.5f, 4.0f, 100.0f};
   const std::vector<float> out = whole(problem);
@@ -79,15 +104,15 @@ TEST_P(AttentionTest, MatchesReferenceWithSoftCapAndSinks) {
 }
 
 TEST_P(AttentionTest, LargePagesGiveTheSameBits) {
-  AttentionProblem small = attention_problem(attention_shape(6, 2, 64, 16), {300, 70}, 5);
-  AttentionProblem large = attention_problem(attention_shape(6, 2, 64, 64), {300, 70}, 5);
+  AttentionProblem small = make_problem(attention_shape(6, 2, 64, 16), {300, 70}, 5);
+  AttentionProblem large = make_problem(attention_shape(6, 2, 64, 64), {300, 70}, 5);
   expect_same(whole(small), whole(large));
 }
 
 // The contract that batching, chunked prefill, prefix reuse and preemption rely on.
 TEST_P(AttentionTest, BitsDoNotDependOnHowTheWorkWasCut) {
   const AttentionProblem problem =
-      attention_problem(attention_shape(3, 1, 64), {530, 1, 260, 17}, 6);
+      make_problem(attention_shape(3, 1, 64), {530, 1, 260, 17}, 6);
   const std::vector<float> expected = whole(problem);
   for (const int size : {1, 7, 64, 256, 300}) {
     for (const int num_threads : {1, 2, 5}) {
@@ -102,7 +127,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnHowTheWorkWasCut) {
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnTheCompany) {
-  const AttentionProblem together = attention_problem(attention_shape(8, 1, 128), {40, 290}, 7);
+  const AttentionProblem together = make_problem(attention_shape(8, 1, 128), {40, 290}, 7);
   AttentionProblem alone = together;
   alone.lengths = {40};
   alone.q.resize(static_cast<size_t>(40 * alone.row_size()));
@@ -113,9 +138,10 @@ TEST_P(AttentionTest, BitsDoNotDependOnTheCompany) {
 
 TEST_P(AttentionTest, AgreesWithScalarBitForBit) {
   for (const int head_dim : {64, 72, 128}) {
-    AttentionProblem problem = attention_problem(attention_shape(15, 3, head_dim), {150, 9}, 8);
+    AttentionProblem problem = make_problem(attention_shape(15, 3, head_dim), {150, 9}, 8);
     SCOPED_TRACE(head_dim);
-    AttentionRun run(problem, scalar::kAttentionKernels, 1);
+    AttentionRun run(problem,
+                     is_fp8() ? scalar::kAttentionFp8Kernels : scalar::kAttentionKernels, 1);
     run.whole();
     expect_same(run.out(), whole(problem));
   }
@@ -123,7 +149,7 @@ TEST_P(AttentionTest, AgreesWithScalarBitForBit) {
 
 // A long context of one token is cut over threads; the cut must really happen.
 TEST_P(AttentionTest, DecodeSplitsALongContext) {
-  const AttentionProblem problem = attention_problem(attention_shape(3, 1, 64), {1100}, 9);
+  const AttentionProblem problem = make_problem(attention_shape(3, 1, 64), {1100}, 9);
   const std::vector<float> expected = whole(problem);
   for (const int num_threads : {2, 3, 40}) {
     AttentionRun run(problem, kernels(), num_threads);
@@ -138,18 +164,19 @@ TEST_P(AttentionTest, DecodeSplitsALongContext) {
 // Scores of a few hundred: exponentials would overflow without the maximum, and chunks before the
 // largest score vanish.
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
-  AttentionProblem problem = attention_problem(attention_shape(2, 1, 64), {600}, 10);
+  AttentionProblem problem = make_problem(attention_shape(2, 1, 64), {600}, 10);
   for (float& value : problem.q) value *= 200.0f;
   expect_within_bounds(problem, whole(problem));
 }
 
 TEST_P(AttentionTest, NanStaysInItsSequence) {
-  AttentionProblem problem = attention_problem(attention_shape(4, 2, 64), {20, 300}, 11);
+  AttentionProblem problem = make_problem(attention_shape(4, 2, 64), {20, 300}, 11);
   const std::vector<float> clean = whole(problem);
   problem.v[3] = std::numeric_limits<float>::quiet_NaN();  // of the first sequence
   problem.q[static_cast<size_t>(10 * problem.row_size())] = std::numeric_limits<float>::infinity();
   const std::vector<float> out = whole(problem);
-  EXPECT_TRUE(std::isnan(out[3]));
+  // e4m3's NaN is read as 480.
+  EXPECT_EQ(std::isnan(out[3]), !is_fp8());
   EXPECT_TRUE(std::isnan(out[static_cast<size_t>(10 * problem.row_size())]));
   for (size_t i = static_cast<size_t>(20 * problem.row_size()); i < out.size(); ++i) {
     ASSERT_EQ(out[i], clean[i]);
@@ -163,9 +190,9 @@ AttentionPlan plan_of(const AttentionShape& shape, const AttentionBatch& batch, 
   limits.max_num_seqs = batch.num_seqs();
   limits.max_context_len = 1 + *std::max_element(batch.positions.begin(), batch.positions.end());
   limits.num_threads = num_threads;
-  memory.resize(attention_plan_size(shape, limits));
-  AttentionPlan plan = layout_attention_plan(shape, limits, memory.data());
-  build_attention_plan(shape, batch, plan);
+  memory.resize(attention_plan_size(shape.work(), limits));
+  AttentionPlan plan = layout_attention_plan(shape.work(), limits, memory.data());
+  build_attention_plan(shape.work(), batch, plan);
   return plan;
 }
 
@@ -278,11 +305,14 @@ TEST(AttentionShapeTest, RefusesWhatItCannotDo) {
 
 TEST(AttentionSelectionTest, FollowsTheFeaturesGiven) {
   CpuFeatures features;
-  EXPECT_EQ(&select_attention(features), &scalar::kAttentionKernels);
+  EXPECT_EQ(&select_attention(features, KvType::bf16), &scalar::kAttentionKernels);
+  EXPECT_EQ(&select_attention(features, KvType::fp8_e4m3), &scalar::kAttentionFp8Kernels);
   features.avx2 = true;
-  EXPECT_EQ(&select_attention(features), &avx2::kAttentionKernels);
+  EXPECT_EQ(&select_attention(features, KvType::bf16), &avx2::kAttentionKernels);
+  EXPECT_EQ(&select_attention(features, KvType::fp8_e4m3), &avx2::kAttentionFp8Kernels);
   features.avx512 = true;
-  EXPECT_EQ(&select_attention(features), &avx512::kAttentionKernels);
+  EXPECT_EQ(&select_attention(features, KvType::bf16), &avx512::kAttentionKernels);
+  EXPECT_EQ(&select_attention(features, KvType::fp8_e4m3), &avx512::kAttentionFp8Kernels);
 }
 
 }  // namespace

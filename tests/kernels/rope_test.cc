@@ -131,8 +131,9 @@ struct RopeProblem {
   KvLayout layout;
   int64_t stride;
   std::vector<float> qkv;
-  std::vector<bf16_t> keys;
+  std::vector<bf16_t> keys;  // or twice as many e4m3
   std::vector<bf16_t> values;
+  float key_scale = 1.0f, value_scale = 1.0f;
 
   RopeProblem(int head_dim, int page_size)
       : layout{kKvHeads, head_dim, page_size, 96 / page_size},
@@ -155,8 +156,10 @@ struct RopeProblem {
     a.v = {v(0), kTokens, kKvHeads * layout.head_dim, stride};
     a.positions = kPositions.data();
     a.kv_slots = kSlots.data();
-    a.keys = keys.data();
-    a.values = values.data();
+    a.keys = reinterpret_cast<std::byte*>(keys.data());
+    a.values = reinterpret_cast<std::byte*>(values.data());
+    a.key_scale = key_scale;
+    a.value_scale = value_scale;
     kernels.rope_and_store_kv(a, tokens);
   }
 };
@@ -241,6 +244,56 @@ TEST_P(RopeTest, WithoutRotationQueriesStay) {
   EXPECT_EQ(problem.qkv, before.qkv);
   const auto key = static_cast<size_t>(problem.layout.key_offset(33, 1, 5));
   EXPECT_EQ(problem.keys[key].bits, to_bf16(problem.k(0)[64 + 5]).bits);
+}
+
+// Every finite e4m3, the middles between them, what is too large, and NaN.
+TEST_P(RopeTest, StoresFp8RoundedToTheNearest) {
+  std::vector<float> numbers = {0.0f, 500.0f, 465.0f, 1e30f, INFINITY, 0x1p-10f, 0x1.8p-10f, 1e-30f,
+                                std::numeric_limits<float>::quiet_NaN()};
+  for (int bits = 0; bits < 0x7e; ++bits) {
+    const float low = to_float(f8_e4m3_t{static_cast<uint8_t>(bits)});
+    const float high = to_float(f8_e4m3_t{static_cast<uint8_t>(bits + 1)});
+    const float middle = (low + high) / 2;
+    for (const float x : {low, std::nextafter(middle, low), middle, std::nextafter(middle, high)}) {
+      numbers.push_back(x);
+    }
+  }
+  constexpr int kHeadDim = 64;
+  for (size_t first = 0; first < numbers.size(); first += kHeadDim) {
+    RopeProblem problem(kHeadDim, 16);
+    problem.layout.type = KvType::fp8_e4m3;
+    problem.key_scale = 0.25f;
+    problem.value_scale = 2.0f;
+    const auto number = [&](int d) {
+      const float x = numbers[std::min(first + static_cast<size_t>(d), numbers.size() - 1)];
+      return d % 2 == 0 ? x : -x;
+    };
+    for (int d = 0; d < kHeadDim; ++d) {
+      problem.k(1)[d] = number(d) * problem.key_scale;
+      problem.v(1)[d] = number(d) * problem.value_scale;
+    }
+    problem.run(kernels(), {}, {1, 2});
+    const auto* keys = reinterpret_cast<const f8_e4m3_t*>(problem.keys.data());
+    const auto* values = reinterpret_cast<const f8_e4m3_t*>(problem.values.data());
+    for (int d = 0; d < kHeadDim; ++d) {
+      const f8_e4m3_t expected = to_f8_e4m3(number(d));
+      ASSERT_EQ(keys[problem.layout.key_offset(16, 0, d)].bits, expected.bits) << number(d);
+      ASSERT_EQ(values[problem.layout.value_offset(16, 0, d)].bits, expected.bits) << number(d);
+      // The definition: nothing finite is nearer, and of two equally near ones it is the even one.
+      const double x = std::abs(double{number(d)});
+      if (std::isnan(x)) continue;
+      const double nearest = std::abs(double{to_float(expected)});
+      const int bits = expected.bits & 0x7f;
+      for (const int other : {bits - 1, bits + 1}) {
+        if (other < 0 || other > 0x7e) continue;
+        const double distance = std::abs(x - to_float(f8_e4m3_t{static_cast<uint8_t>(other)}));
+        ASSERT_GE(distance, std::abs(x - nearest));
+        if (distance == std::abs(x - nearest) && std::isfinite(x)) {
+          ASSERT_EQ(bits % 2, 0) << x;
+        }
+      }
+    }
+  }
 }
 
 TEST_P(RopeTest, AgreesWithScalarBitForBit) {

@@ -21,6 +21,7 @@
 //     (flash-decoding). The partials of such a split go to memory, and merge() joins them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -40,6 +41,17 @@ inline constexpr int kAttentionChunk = 256;
 // Query rows (tokens times heads of a group) of one work item.
 inline constexpr int kMaxAttentionRows = 256;
 
+// What the division of work must know of a kind of attention.
+struct AttentionWork {
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;    // a group of heads is one row of items' work
+  int32_t value_dim = 0;       // padded to 16
+  int32_t sliding_window = 0;  // positions a token sees, itself included; 0: all
+
+  bool operator==(const AttentionWork&) const = default;
+  int32_t group_size() const { return num_heads / num_kv_heads; }
+};
+
 struct AttentionShape {
   int32_t num_heads = 0;
   KvLayout layout;             // KV heads, head_dim, page_size
@@ -50,6 +62,10 @@ struct AttentionShape {
   bool operator==(const AttentionShape&) const = default;
 
   int32_t group_size() const { return num_heads / layout.num_kv_heads; }
+  AttentionWork work() const {
+    return {num_heads, layout.num_kv_heads, static_cast<int32_t>(layout.padded_head_dim()),
+            sliding_window};
+  }
   // Fails with invalid_argument or unsupported, naming the number that does not fit.
   Status validate() const;
 };
@@ -110,29 +126,31 @@ struct AttentionPlan {
 };
 
 // Bytes of memory for a plan's arrays, and the plan laid out in it (8-byte aligned).
-size_t attention_plan_size(const AttentionShape& shape, const AttentionLimits& limits);
-AttentionPlan layout_attention_plan(const AttentionShape& shape, const AttentionLimits& limits,
+size_t attention_plan_size(const AttentionWork& work, const AttentionLimits& limits);
+AttentionPlan layout_attention_plan(const AttentionWork& work, const AttentionLimits& limits,
                                     std::byte* memory);
 
 // Bytes of memory for the partials of a split context (64-byte aligned, shared by all layers).
-size_t attention_partials_size(const AttentionShape& shape, const AttentionLimits& limits);
+size_t attention_partials_size(const AttentionWork& work, const AttentionLimits& limits);
 
-// Divides a step's work over the plan's threads. Layers whose shapes differ in sliding_window need
-// plans of their own. Allocates nothing; takes microseconds. Call it from one thread, with a
+// Divides a step's work over the plan's threads. Layers whose work differs (in its window, say)
+// need plans of their own. Allocates nothing; takes microseconds. Call it from one thread, with a
 // barrier before the plan's use.
-void build_attention_plan(const AttentionShape& shape, const AttentionBatch& batch,
+void build_attention_plan(const AttentionWork& work, const AttentionBatch& batch,
                           AttentionPlan& plan);
 
 struct AttentionArguments {
   AttentionShape shape;
   AttentionBatch batch;
   const AttentionPlan* plan = nullptr;
-  Matrix<const float> q;           // [num_tokens, num_heads * head_dim]
-  Matrix<float> out;               // [num_tokens, num_heads * head_dim]; not q
-  const bf16_t* keys = nullptr;    // the layer's pages, 64-byte aligned
-  const bf16_t* values = nullptr;  // the layer's pages, 64-byte aligned
-  const float* sinks = nullptr;    // [num_heads] or null: a logit per head that takes its share of
-                                   // the softmax and adds no value (gpt-oss)
+  Matrix<const float> q;              // [num_tokens, num_heads * head_dim]
+  Matrix<float> out;                  // [num_tokens, num_heads * head_dim]; not q
+  const std::byte* keys = nullptr;    // the layer's pages, 64-byte aligned
+  const std::byte* values = nullptr;  // the layer's pages, 64-byte aligned
+  float key_scale = 1.0f;             // what the cache's keys ...
+  float value_scale = 1.0f;           // ... and values are multiplied by
+  const float* sinks = nullptr;       // [num_heads] or null: a logit per head that takes its share
+                                      // of the softmax and adds no value (gpt-oss)
   float* partials = nullptr;
 };
 
@@ -144,17 +162,20 @@ struct AttentionKernels {
   void (*merge)(const AttentionArguments& arguments, Range tokens);
 };
 
-std::span<const KernelRow<AttentionKernels>> attention_kernels();
-const AttentionKernels& select_attention(const CpuFeatures& features);
+std::span<const KernelRow<AttentionKernels>> attention_kernels(KvType type);
+const AttentionKernels& select_attention(const CpuFeatures& features, KvType type);
 
 namespace scalar {
 extern const AttentionKernels kAttentionKernels;
-}
+extern const AttentionKernels kAttentionFp8Kernels;
+}  // namespace scalar
 namespace avx2 {
 extern const AttentionKernels kAttentionKernels;
-}
+extern const AttentionKernels kAttentionFp8Kernels;
+}  // namespace avx2
 namespace avx512 {
 extern const AttentionKernels kAttentionKernels;
-}
+extern const AttentionKernels kAttentionFp8Kernels;
+}  // namespace avx512
 
 }  // namespace tw::kernels

@@ -51,18 +51,18 @@ struct Group {
 };
 
 template <typename Visit>
-void for_each_group(const AttentionShape& shape, const AttentionBatch& batch, int64_t block_tokens,
+void for_each_group(const AttentionWork& work, const AttentionBatch& batch, int64_t block_tokens,
                     Visit visit) {
   for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
     const int32_t begin = batch.seq_starts[static_cast<size_t>(seq)];
     const int32_t end = batch.seq_starts[static_cast<size_t>(seq) + 1];
-    for (int32_t kv_head = 0; kv_head < shape.layout.num_kv_heads; ++kv_head) {
+    for (int32_t kv_head = 0; kv_head < work.num_kv_heads; ++kv_head) {
       for (int32_t token = begin; token < end;) {
         const auto count = static_cast<int32_t>(std::min<int64_t>(block_tokens, end - token));
         const int64_t first_position = batch.positions[static_cast<size_t>(token)];
         const int64_t window_start =
-            shape.sliding_window > 0 ? first_position + 1 - shape.sliding_window : 0;
-        visit(Group{seq, kv_head, token, count, int64_t{count} * shape.group_size(),
+            work.sliding_window > 0 ? first_position + 1 - work.sliding_window : 0;
+        visit(Group{seq, kv_head, token, count, int64_t{count} * work.group_size(),
                     std::max<int64_t>(window_start, 0), first_position + count});
         token += count;
       }
@@ -70,16 +70,16 @@ void for_each_group(const AttentionShape& shape, const AttentionBatch& batch, in
   }
 }
 
-int64_t choose_block_tokens(const AttentionShape& shape, const AttentionBatch& batch,
+int64_t choose_block_tokens(const AttentionWork& work, const AttentionBatch& batch,
                             int32_t num_threads) {
-  int64_t tokens = std::max<int64_t>(1, kBlockRows / shape.group_size());
+  int64_t tokens = std::max<int64_t>(1, kBlockRows / work.group_size());
   const int64_t wanted = kBlocksPerThread * num_threads;
-  while (tokens > 1 && tokens / 2 * shape.group_size() >= kMinBlockRows) {
+  while (tokens > 1 && tokens / 2 * work.group_size() >= kMinBlockRows) {
     int64_t blocks = 0;
     for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
       const int64_t count = batch.seq_starts[static_cast<size_t>(seq) + 1] -
                             batch.seq_starts[static_cast<size_t>(seq)];
-      blocks += (count + tokens - 1) / tokens * shape.layout.num_kv_heads;
+      blocks += (count + tokens - 1) / tokens * work.num_kv_heads;
     }
     if (blocks >= wanted) break;
     tokens /= 2;
@@ -181,17 +181,17 @@ struct Capacity {
   int64_t partials;
 };
 
-Capacity capacity(const AttentionShape& shape, const AttentionLimits& limits) {
+Capacity capacity(const AttentionWork& work, const AttentionLimits& limits) {
   const int64_t cuts = limits.num_threads - 1;
-  const int64_t heads = shape.layout.num_kv_heads;
+  const int64_t heads = work.num_kv_heads;
   // Blocks of one token at the least, and each cut adds an item.
   const int64_t items = limits.max_num_tokens * heads + cuts;
   if (cuts == 0) return {items, 0, 0};
   const int64_t chunks = (limits.max_context_len + kAttentionChunk - 1) / kAttentionChunk;
-  const int64_t one_sequence = shape.num_heads * chunks;
-  const int64_t rows = std::max<int64_t>(shape.group_size(), kMaxSplitRows);
+  const int64_t one_sequence = work.num_heads * chunks;
+  const int64_t rows = std::max<int64_t>(work.group_size(), kMaxSplitRows);
   const int64_t bytes_per_partial =
-      partial_stride(shape.layout.padded_head_dim()) * static_cast<int64_t>(sizeof(float));
+      partial_stride(work.value_dim) * static_cast<int64_t>(sizeof(float));
   const int64_t affordable = std::max(one_sequence, kMaxPartialBytes / bytes_per_partial);
   return {items, cuts, std::min(cuts * chunks * rows, affordable)};
 }
@@ -225,18 +225,18 @@ Status AttentionShape::validate() const {
   return {};
 }
 
-size_t attention_plan_size(const AttentionShape& shape, const AttentionLimits& limits) {
+size_t attention_plan_size(const AttentionWork& work, const AttentionLimits& limits) {
   std::byte* end = nullptr;
-  const Capacity room = capacity(shape, limits);
+  const Capacity room = capacity(work, limits);
   take<AttentionItem>(end, room.items);
   take<AttentionMerge>(end, room.merges);
   take<int32_t>(end, limits.num_threads + 1);
   return reinterpret_cast<size_t>(end);
 }
 
-AttentionPlan layout_attention_plan(const AttentionShape& shape, const AttentionLimits& limits,
+AttentionPlan layout_attention_plan(const AttentionWork& work, const AttentionLimits& limits,
                                     std::byte* memory) {
-  const Capacity room = capacity(shape, limits);
+  const Capacity room = capacity(work, limits);
   AttentionPlan plan;
   plan.items = take<AttentionItem>(memory, room.items);
   plan.merges = take<AttentionMerge>(memory, room.merges);
@@ -249,20 +249,20 @@ AttentionPlan layout_attention_plan(const AttentionShape& shape, const Attention
   return plan;
 }
 
-size_t attention_partials_size(const AttentionShape& shape, const AttentionLimits& limits) {
-  return static_cast<size_t>(capacity(shape, limits).partials *
-                             partial_stride(shape.layout.padded_head_dim())) *
+size_t attention_partials_size(const AttentionWork& work, const AttentionLimits& limits) {
+  return static_cast<size_t>(capacity(work, limits).partials *
+                             partial_stride(work.value_dim)) *
          sizeof(float);
 }
 
-void build_attention_plan(const AttentionShape& shape, const AttentionBatch& batch,
+void build_attention_plan(const AttentionWork& work, const AttentionBatch& batch,
                           AttentionPlan& plan) {
-  const int64_t block_tokens = choose_block_tokens(shape, batch, plan.num_threads);
+  const int64_t block_tokens = choose_block_tokens(work, batch, plan.num_threads);
   int64_t total_cost = 0;
-  for_each_group(shape, batch, block_tokens,
+  for_each_group(work, batch, block_tokens,
                  [&](const Group& group) { total_cost += group.cost(); });
   Divider divider(plan, total_cost);
-  for_each_group(shape, batch, block_tokens, [&](const Group& group) { divider.add(group); });
+  for_each_group(work, batch, block_tokens, [&](const Group& group) { divider.add(group); });
   divider.finish();
 }
 

@@ -1,8 +1,13 @@
-#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/paged_heads.h"
 #include "kernels/math/vector_scalar.h"
 
 namespace tw::kernels::scalar {
+namespace {
 
-const AttentionKernels kAttentionKernels = {Attention<Vec>::attend, Attention<Vec>::merge};
+using Kernels = Attention<Vec, PagedHeads<Vec, bf16_t>>;
+
+}  // namespace
+
+const AttentionKernels kAttentionKernels = {Kernels::attend, Kernels::merge};
 
 }  // namespace tw::kernels::scalar

@@ -51,11 +51,20 @@ struct Vec {
   static Vec load_f16(const f16_t* data) {
     return generate([&](int i) { return to_float(data[i]); });
   }
-  // 32 values: the even ones, or the odd ones.
-  static Vec load_bf16_even(const bf16_t* data) {
+  // Of e4m3 times 2^-8: its bits, moved to where f16 has them. (NaN comes out as 480 * 2^-8.)
+  static Vec load_narrow(const f8_e4m3_t* data) {
+    return generate([&](int i) { return scaled_e4m3(data[i]); });
+  }
+  static Vec load_narrow(const bf16_t* data) { return load_bf16(data); }
+  // 32 values: the even ones, or the odd ones. e4m3 times 2^-8.
+  static Vec load_even(const bf16_t* data) {
     return generate([&](int i) { return from_bits(uint32_t{data[2 * i].bits} << 16); });
   }
-  static Vec load_bf16_odd(const bf16_t* data) { return load_bf16_even(data + 1); }
+  static Vec load_odd(const bf16_t* data) { return load_even(data + 1); }
+  static Vec load_even(const f8_e4m3_t* data) {
+    return generate([&](int i) { return scaled_e4m3(data[2 * i]); });
+  }
+  static Vec load_odd(const f8_e4m3_t* data) { return load_even(data + 1); }
 
   void store(float* data) const {
     for (int i = 0; i < kLanes; ++i) data[i] = lane[i];
@@ -63,9 +72,26 @@ struct Vec {
   void store_first(float* data, int64_t count) const {
     for (int i = 0; i < kLanes && i < count; ++i) data[i] = lane[i];
   }
-  // Rounded to nearest even; NaN stays NaN (quiet).
-  void store_bf16(bf16_t* data) const {
+  // Rounded to nearest even; NaN stays NaN (quiet). e4m3: what is too large becomes 448.
+  void store_narrow(bf16_t* data) const {
     for (int i = 0; i < kLanes; ++i) data[i] = to_bf16(lane[i]);
+  }
+  void store_narrow(f8_e4m3_t* data) const {
+    for (int i = 0; i < kLanes; ++i) data[i] = to_f8_e4m3(lane[i]);
+  }
+  // The inverse of load_even and load_odd, for values that are exact in bf16.
+  static void store_pairs(const Vec& even, const Vec& odd, bf16_t* data) {
+    for (int i = 0; i < kLanes; ++i) {
+      data[2 * i] = {static_cast<uint16_t>(to_bits(even.lane[i]) >> 16)};
+      data[2 * i + 1] = {static_cast<uint16_t>(to_bits(odd.lane[i]) >> 16)};
+    }
+  }
+  // to[j][i] = from[i][j] for 16 x 16 words of any meaning; strides in words.
+  static void transpose(const uint32_t* from, int64_t from_stride, uint32_t* to,
+                        int64_t to_stride) {
+    for (int i = 0; i < kLanes; ++i) {
+      for (int j = 0; j < kLanes; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+    }
   }
 
   // Lane i is added to lane i + 8, then + 4, + 2, + 1.
@@ -84,6 +110,10 @@ struct Vec {
     return best.lane[0];
   }
 
+  static float scaled_e4m3(f8_e4m3_t value) {
+    const uint32_t sign = value.bits & 0x80u;
+    return to_float(f16_t{static_cast<uint16_t>(sign << 8 | (value.bits & 0x7fu) << 7)});
+  }
   static float from_bits(uint32_t bits) {
     float value;
     std::memcpy(&value, &bits, sizeof(value));

@@ -5,6 +5,7 @@
 // rotary_dim on stay as they are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -32,8 +33,10 @@ struct RopeStoreArguments {
   Matrix<const float> v;               // [num_tokens, num_kv_heads * head_dim]
   const int32_t* positions = nullptr;  // [num_tokens], below the table's max_positions
   const int32_t* kv_slots = nullptr;   // [num_tokens] page * page_size + offset; -1 stores nothing
-  bf16_t* keys = nullptr;              // a layer's pages, in KvLayout
-  bf16_t* values = nullptr;
+  std::byte* keys = nullptr;           // a layer's pages, in KvLayout
+  std::byte* values = nullptr;
+  float key_scale = 1.0f;    // what is stored is the key divided by this,
+  float value_scale = 1.0f;  // and the value by this
 };
 
 struct RopeKernels {

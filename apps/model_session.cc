@@ -265,10 +265,11 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   session.engine = std::move(*engine);
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  log::info("{} ({}) loaded in {:.2f} s; KV cache for {} tokens ({} bytes each); {:.0f} MiB resident",
-            options.model_path, session.checkpoint->container(), session.load_seconds,
-            session.engine->stats().kv_tokens_capacity, kv_bytes_per_token,
-            static_cast<double>(resident_memory()) / (1 << 20));
+  log::info(
+      "{} ({}) loaded in {:.2f} s; KV cache for {} tokens ({} bytes each); {:.0f} MiB resident",
+      options.model_path, session.checkpoint->container(), session.load_seconds,
+      session.engine->stats().kv_tokens_capacity, kv_bytes_per_token,
+      static_cast<double>(resident_memory()) / (1 << 20));
   return session;
 }
 

@@ -18,7 +18,7 @@ namespace tw {
 
 struct ModelOptions {
   std::string model_path;
-  std::string dtype = "auto";      // of activations: auto, bfloat16, float32
+  std::string dtype = "auto";  // of activations: auto, bfloat16, float32
   std::string kv_cache_dtype = "auto";
   std::string chat_template_path;  // replaces the checkpoint's
   int threads = 0;                 // 0: one per physical core that may be used

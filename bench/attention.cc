@@ -35,10 +35,13 @@ struct Options {
   int head_dim = 64;
   int page_size = 16;
   std::vector<int> prefill = {512, 1024, 4096};
-  std::vector<int> decode = {128, 1024, 8192, 32768};
+  std::vector<int> decode = {1024, 4096, 16384, 65536, 131072};
   std::vector<int> decode_seqs = {1, 32};
   size_t megabytes = 1024;  // of cache that decode streams, in all layers
   bool scalar = false;
+  std::string kv_cache_dtype = "bf16";
+
+  KvType kv_type() const { return kv_cache_dtype == "bf16" ? KvType::bf16 : KvType::fp8_e4m3; }
 };
 
 // A step: `seqs` sequences, each with `new_tokens` tokens that end a context of `context` tokens,
@@ -72,16 +75,24 @@ struct Problem {
   }
 };
 
-Buffer random_cache(int64_t elements, std::mt19937& random) {
-  auto buffer = Buffer::allocate(static_cast<size_t>(elements) * sizeof(bf16_t));
+template <typename Element, typename Round>
+Buffer random_elements(int64_t count, std::mt19937& random, Round round) {
+  auto buffer = Buffer::allocate(static_cast<size_t>(count) * sizeof(Element));
   TW_CHECK(buffer.has_value());
-  std::vector<bf16_t> noise(1 << 16);
+  std::vector<Element> noise(1 << 16);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  for (bf16_t& value : noise) value = to_bf16(uniform(random));
-  for (int64_t i = 0; i < elements; ++i) {
-    buffer->as<bf16_t>()[i] = noise[static_cast<size_t>(i) % noise.size()];
+  for (Element& value : noise) value = round(uniform(random));
+  for (int64_t i = 0; i < count; ++i) {
+    buffer->as<Element>()[i] = noise[static_cast<size_t>(i) % noise.size()];
   }
   return std::move(*buffer);
+}
+
+Buffer random_cache(KvType type, int64_t elements, std::mt19937& random) {
+  if (type == KvType::fp8_e4m3) {
+    return random_elements<f8_e4m3_t>(elements, random, to_f8_e4m3);
+  }
+  return random_elements<bf16_t>(elements, random, to_bf16);
 }
 
 Problem make_problem(const Options& options, int seqs, int new_tokens, int context,
@@ -90,7 +101,8 @@ Problem make_problem(const Options& options, int seqs, int new_tokens, int conte
   Problem p;
   p.shape.num_heads = options.heads;
   const int pages = (context + options.page_size - 1) / options.page_size;
-  p.shape.layout = {options.kv_heads, options.head_dim, options.page_size, int64_t{seqs} * pages};
+  p.shape.layout = {options.kv_heads, options.head_dim, options.page_size, int64_t{seqs} * pages,
+                    options.kv_type()};
   p.shape.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
   const Status valid = p.shape.validate();
   if (!valid) {
@@ -110,8 +122,9 @@ Problem make_problem(const Options& options, int seqs, int new_tokens, int conte
       std::clamp(static_cast<int>(static_cast<double>(megabytes << 20) / p.bytes()), 1, 32);
   p.keys_per_layer = p.shape.layout.num_pages * p.shape.layout.key_page_size();
   p.values_per_layer = p.shape.layout.num_pages * p.shape.layout.value_page_size();
-  p.keys = random_cache(p.keys_per_layer * p.num_layers, random);
-  p.values = random_cache(p.values_per_layer * p.num_layers, random);
+  const KvType type = options.kv_type();
+  p.keys = random_cache(type, p.keys_per_layer * p.num_layers, random);
+  p.values = random_cache(type, p.values_per_layer * p.num_layers, random);
   p.q.resize(p.positions.size() * static_cast<size_t>(p.row_size()));
   p.out.resize(p.q.size());
   std::normal_distribution<float> normal;
@@ -127,13 +140,13 @@ Timing time_attention(const AttentionKernels& kernels, Problem& p, ThreadTeam& t
   limits.max_num_seqs = p.batch().num_seqs();
   limits.max_context_len = p.context;
   limits.num_threads = team.size();
-  std::vector<std::byte> memory(attention_plan_size(p.shape, limits));
-  AttentionPlan plan = layout_attention_plan(p.shape, limits, memory.data());
-  std::vector<float> partials(attention_partials_size(p.shape, limits) / sizeof(float));
+  std::vector<std::byte> memory(attention_plan_size(p.shape.work(), limits));
+  AttentionPlan plan = layout_attention_plan(p.shape.work(), limits, memory.data());
+  std::vector<float> partials(attention_partials_size(p.shape.work(), limits) / sizeof(float));
   const auto num_tokens = static_cast<int64_t>(p.positions.size());
 
   Timing timing = measure(seconds, 3, [&] {
-    build_attention_plan(p.shape, p.batch(), plan);
+    build_attention_plan(p.shape.work(), p.batch(), plan);
     team.run([&](const TeamMember& member) {
       AttentionArguments a;
       a.shape = p.shape;
@@ -143,8 +156,8 @@ Timing time_attention(const AttentionKernels& kernels, Problem& p, ThreadTeam& t
       a.out = dense_matrix(p.out.data(), num_tokens, p.row_size());
       a.partials = partials.data();
       for (int layer = 0; layer < p.num_layers; ++layer) {
-        a.keys = p.keys.as<bf16_t>() + layer * p.keys_per_layer;
-        a.values = p.values.as<bf16_t>() + layer * p.values_per_layer;
+        a.keys = p.keys.data() + layer * p.keys_per_layer * element_size(p.shape.layout.type);
+        a.values = p.values.data() + layer * p.values_per_layer * element_size(p.shape.layout.type);
         kernels.attend(a, plan.items_of(member.rank()));
         member.barrier();
         kernels.merge(a, member.share(num_tokens));
@@ -167,8 +180,9 @@ void run(const Options& options) {
   const MachineLimits limits = measure_machine(team, features, options.seconds);
   Json results = Json::array();
   if (!options.json) {
-    fmt::print("{} threads, {} heads, {} KV heads, head_dim {}, pages of {}\n", options.threads,
-               options.heads, options.kv_heads, options.head_dim, options.page_size);
+    fmt::print("{} threads, {} heads, {} KV heads, head_dim {}, pages of {}, cache in {}\n",
+               options.threads, options.heads, options.kv_heads, options.head_dim,
+               options.page_size, options.kv_cache_dtype);
     fmt::print("limits: read {:.1f} GB/s, fma256 {:.1f} GFLOP/s, fma512 {:.1f} GFLOP/s\n\n",
                limits.read_bandwidth * 1e-9, limits.fma_avx2 * 1e-9, limits.fma_avx512 * 1e-9);
     fmt::print("{:<18} {:<8} {:>4} {:>7} {:>11} {:>10} {:>6} {:>8} {:>6}\n", "kernel", "", "seqs",
@@ -197,7 +211,7 @@ void run(const Options& options) {
                bandwidth / limits.read_bandwidth);
   };
   const auto for_each_kernel = [&](const char* kind, Problem& p) {
-    for (const KernelRow<AttentionKernels>& row : attention_kernels()) {
+    for (const KernelRow<AttentionKernels>& row : attention_kernels(options.kv_type())) {
       if (!row.supported(features) || (row.isa == Isa::scalar && !options.scalar)) continue;
       if (std::string(row.name).find(options.filter) == std::string::npos) continue;
       report(row, kind, p);
@@ -210,7 +224,7 @@ void run(const Options& options) {
   for (const int seqs : options.decode_seqs) {
     for (const int context : options.decode) {
       const int64_t bytes = int64_t{context} * seqs * options.kv_heads * options.head_dim * 4;
-      if (bytes > int64_t{2} << 30) continue;
+      if (bytes > int64_t{4} << 30) continue;
       Problem p = make_problem(options, seqs, 1, context, options.megabytes);
       for_each_kernel("decode", p);
     }
@@ -236,6 +250,8 @@ int main(int argc, char** argv) {
   app.add_option("--decode", options.decode, "Lengths of contexts");
   app.add_option("--decode-seqs", options.decode_seqs, "Sequences that decode at once");
   app.add_option("--megabytes", options.megabytes, "Cache that decode streams");
+  app.add_option("--kv-cache-dtype", options.kv_cache_dtype, "bf16 or fp8_e4m3")
+      ->check(CLI::IsMember({"bf16", "fp8_e4m3"}));
   app.add_flag("--scalar", options.scalar, "Measure the scalar kernel, too");
   CLI11_PARSE(app, argc, argv);
   tw::bench::run(options);

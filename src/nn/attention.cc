@@ -254,9 +254,8 @@ void AttentionRecorder::record(const AttentionLayer& layer, ValueId qkv, ValueId
       std::make_unique<AttendStep<WorkList>>(attention, list, arguments, q, out, partials),
       {{list->value, Split::other}, {qkv, Split::other}, {pages_, Split::other}},
       {{output, Split::other}, {list->partials, Split::other}});
-  recorder_.add(
-      std::make_unique<MergeStep<WorkList>>(attention, list, arguments, q, out, partials),
-      {{list->partials, Split::other}}, {{output, Split::rows}});
+  recorder_.add(std::make_unique<MergeStep<WorkList>>(attention, list, arguments, q, out, partials),
+                {{list->partials, Split::other}}, {{output, Split::rows}});
 }
 
 }  // namespace tw

@@ -31,7 +31,7 @@ struct AttentionLayer {
   const KvCache& cache;
   std::shared_ptr<const kernels::RopeTable> rope;  // null: no rotation
   const QkNorm& qk_norm;
-  const float* sinks = nullptr;  // [num_heads] or null, see AttentionArguments
+  const float* sinks = nullptr;                // [num_heads] or null, see AttentionArguments
   float key_scale = 1.0f, value_scale = 1.0f;  // of the cache
 };
 

@@ -86,9 +86,9 @@ class AttentionBlock final : public Block {
   Status load_cache_scales(const WeightLoader& loader, const std::string& prefix) {
     const auto load = [&](const std::string& letter, float& scale) -> Status {
       const std::string projection = prefix + "." + letter + "_proj.";
-      auto loaded = loader.load_scale({prefix + "." + letter + "_scale",
-                                       projection + letter + "_scale",
-                                       projection + "output_scale"});
+      auto loaded =
+          loader.load_scale({prefix + "." + letter + "_scale", projection + letter + "_scale",
+                             projection + "output_scale"});
       if (!loaded) return forward_error(loaded);
       scale = *loaded;
       return {};

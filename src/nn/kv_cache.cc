@@ -21,7 +21,8 @@ Expected<KvCache> KvCache::allocate(const kernels::KvLayout& layout) {
     return error(ErrorCode::resource_exhausted, "KV cache of {} pages is too large",
                  layout.num_pages);
   }
-  auto buffer = Buffer::allocate(static_cast<size_t>(elements * kernels::element_size(layout.type)));
+  auto buffer =
+      Buffer::allocate(static_cast<size_t>(elements * kernels::element_size(layout.type)));
   if (!buffer) return forward_error(buffer);
   cache.buffer_ = std::move(*buffer);
   cache.advise_page_sizes();
@@ -30,9 +31,8 @@ Expected<KvCache> KvCache::allocate(const kernels::KvLayout& layout) {
 
 void KvCache::advise_page_sizes() const {
   const auto advise = [this](const std::byte* keys_or_values, int64_t page_size) {
-    const auto head_bytes =
-        static_cast<size_t>(layout_.num_pages * page_size / layout_.num_kv_heads *
-                            kernels::element_size(layout_.type));
+    const auto head_bytes = static_cast<size_t>(
+        layout_.num_pages * page_size / layout_.num_kv_heads * kernels::element_size(layout_.type));
     const auto begin = static_cast<size_t>(keys_or_values - buffer_.data());
     for (int head = 0; head < layout_.num_kv_heads; ++head) {
       buffer_.use_small_pages(begin + static_cast<size_t>(head) * head_bytes,

@@ -20,11 +20,11 @@ namespace tw::kernels {
 
 struct AttentionProblem {
   AttentionShape shape;
-  std::vector<int> lengths;  // of each sequence
-  std::vector<float> q;      // [all tokens, num_heads * head_dim]
-  std::vector<float> k;      // [all tokens, num_kv_heads * head_dim]
-  std::vector<float> v;      // [all tokens, num_kv_heads * head_dim]
-  std::vector<float> sinks;  // empty or [num_heads]
+  std::vector<int> lengths;                    // of each sequence
+  std::vector<float> q;                        // [all tokens, num_heads * head_dim]
+  std::vector<float> k;                        // [all tokens, num_kv_heads * head_dim]
+  std::vector<float> v;                        // [all tokens, num_kv_heads * head_dim]
+  std::vector<float> sinks;                    // empty or [num_heads]
   float key_scale = 1.0f, value_scale = 1.0f;  // of the cache
   std::vector<int32_t> page_tables;
   std::vector<int32_t> page_table_starts;
@@ -147,8 +147,9 @@ class AttentionRun {
     const AttentionBatch batch = {positions, seq_starts, page_tables, page_table_starts};
     build_attention_plan(problem_.shape.work(), batch, plan);
     TW_CHECK(plan.num_partials <= plan.max_partials);
-    std::vector<float> partials(attention_partials_size(problem_.shape.work(), limits) / sizeof(float),
-                                std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> partials(
+        attention_partials_size(problem_.shape.work(), limits) / sizeof(float),
+        std::numeric_limits<float>::quiet_NaN());
 
     std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
     AttentionArguments a;

@@ -67,8 +67,8 @@ void expect_same(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 TEST_P(AttentionTest, MatchesReferenceAtPageAndChunkBorders) {
-  const AttentionProblem problem = make_problem(
-      attention_shape(6, 2, 64), {1, 2, 15, 16, 17, 31, 33, 255, 256, 257, 300}, 1);
+  const AttentionProblem problem =
+      make_problem(attention_shape(6, 2, 64), {1, 2, 15, 16, 17, 31, 33, 255, 256, 257, 300}, 1);
   expect_within_bounds(problem, whole(problem));
 }
 
@@ -111,8 +111,7 @@ TEST_P(AttentionTest, LargePagesGiveTheSameBits) {
 
 // The contract that batching, chunked prefill, prefix reuse and preemption rely on.
 TEST_P(AttentionTest, BitsDoNotDependOnHowTheWorkWasCut) {
-  const AttentionProblem problem =
-      make_problem(attention_shape(3, 1, 64), {530, 1, 260, 17}, 6);
+  const AttentionProblem problem = make_problem(attention_shape(3, 1, 64), {530, 1, 260, 17}, 6);
   const std::vector<float> expected = whole(problem);
   for (const int size : {1, 7, 64, 256, 300}) {
     for (const int num_threads : {1, 2, 5}) {
@@ -140,8 +139,8 @@ TEST_P(AttentionTest, AgreesWithScalarBitForBit) {
   for (const int head_dim : {64, 72, 128}) {
     AttentionProblem problem = make_problem(attention_shape(15, 3, head_dim), {150, 9}, 8);
     SCOPED_TRACE(head_dim);
-    AttentionRun run(problem,
-                     is_fp8() ? scalar::kAttentionFp8Kernels : scalar::kAttentionKernels, 1);
+    AttentionRun run(problem, is_fp8() ? scalar::kAttentionFp8Kernels : scalar::kAttentionKernels,
+                     1);
     run.whole();
     expect_same(run.out(), whole(problem));
   }

@@ -248,8 +248,9 @@ TEST_P(RopeTest, WithoutRotationQueriesStay) {
 
 // Every finite e4m3, the middles between them, what is too large, and NaN.
 TEST_P(RopeTest, StoresFp8RoundedToTheNearest) {
-  std::vector<float> numbers = {0.0f, 500.0f, 465.0f, 1e30f, INFINITY, 0x1p-10f, 0x1.8p-10f, 1e-30f,
-                                std::numeric_limits<float>::quiet_NaN()};
+  std::vector<float> numbers = {0.0f,       500.0f,   465.0f,
+                                1e30f,      INFINITY, 0x1p-10f,
+                                0x1.8p-10f, 1e-30f,   std::numeric_limits<float>::quiet_NaN()};
   for (int bits = 0; bits < 0x7e; ++bits) {
     const float low = to_float(f8_e4m3_t{static_cast<uint8_t>(bits)});
     const float high = to_float(f8_e4m3_t{static_cast<uint8_t>(bits + 1)});

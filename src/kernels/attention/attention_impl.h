@@ -220,9 +220,8 @@ struct Attention {
   }
 
   template <typename ChunkElement>
-  static void attend_pass(const Arguments& a, const AttentionItem& item,
-                          Pass<ChunkElement>& pass, int num_rows, bool from_memory, State& state,
-                          Tile& tile) {
+  static void attend_pass(const Arguments& a, const AttentionItem& item, Pass<ChunkElement>& pass,
+                          int num_rows, bool from_memory, State& state, Tile& tile) {
     pass.is_last = pass.first_chunk + pass.num_chunks == item.last_chunk;
     look_ahead(from_memory, pass);
     for (int row = 0; row < num_rows;) {
@@ -295,8 +294,8 @@ struct Attention {
         float sum = 0.0f;
         for (int64_t c = 0; c < merge.num_chunks; ++c) {
           const float* partial = a.partials + (merge.first_partial + c * num_rows + row) * stride;
-          join(maximum, sum, out, partial[padded_value_dim], partial[padded_value_dim + 1],
-               partial, value_dim);
+          join(maximum, sum, out, partial[padded_value_dim], partial[padded_value_dim + 1], partial,
+               value_dim);
         }
         finish(a, at.head, maximum, sum, out);
       }

@@ -1,6 +1,7 @@
 // Where a token's key and value lie in the paged KV cache of one layer.
 //
-// Keys and values are bf16 or fp8 (e4m3, half the memory), in two arrays. A page stands for page_size tokens of all KV heads:
+// Keys and values are bf16 or fp8 (e4m3, half the memory), in two arrays. A page stands for
+// page_size tokens of all KV heads:
 //
 //   keys    [num_kv_heads][num_pages][page_size / 16]  of blocks of 16 tokens:
 //             [head_dim / 2]      {[16 tokens][2 dimensions]}
@@ -12,8 +13,8 @@
 // prefill at 8 KV heads). It also lets a thread or a memory node own whole heads.
 //
 // Both blocks are the layout of a packed weight (gemm/packed_weight.h): 64 bytes (fp8: 32) of 16
-// outputs times two steps of the sum. For q k^T the outputs are tokens and the sum runs over dimensions;
-// for p v the outputs are dimensions and the sum runs over tokens. So
+// outputs times two steps of the sum. For q k^T the outputs are tokens and the sum runs over
+// dimensions; for p v the outputs are dimensions and the sum runs over tokens. So
 //   - no kernel needs a horizontal sum, and one micro-kernel computes both products;
 //   - widening to fp32 costs one shift or one mask per 16 values, and no shuffle;
 //   - it is what AVX512-BF16's dot product and AMX's B tiles read, when those come.
@@ -23,9 +24,9 @@
 // An fp8 cache holds keys and values divided by scales of the layer, which checkpoints may bring
 // (AttentionArguments); what exceeds 448 is clamped to it.
 //
-// A head's 16 tokens are contiguous (2 to 4 KB for head_dim 64 to 128 in bf16): enough for the memory to
-// stream, whatever order the pages come in, and better when they come in order. Tokens past the end
-// of a sequence may hold anything; kernels never let them into a sum.
+// A head's 16 tokens are contiguous (2 to 4 KB for head_dim 64 to 128 in bf16): enough for the
+// memory to stream, whatever order the pages come in, and better when they come in order. Tokens
+// past the end of a sequence may hold anything; kernels never let them into a sum.
 #pragma once
 
 #include <cstdint>

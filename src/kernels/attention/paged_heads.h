@@ -29,9 +29,7 @@ struct PagedHeads {
     return (a.shape.soft_cap > 0.0f ? a.shape.scale / a.shape.soft_cap : a.shape.scale) * unit;
   }
   static float output_factor(const Arguments& a) { return kElementUnit<Element> * a.value_scale; }
-  static int group(const Arguments& a) {
-    return a.shape.num_heads / a.shape.layout.num_kv_heads;
-  }
+  static int group(const Arguments& a) { return a.shape.num_heads / a.shape.layout.num_kv_heads; }
 
   // `block` counts the 16-token blocks of a head's pages.
   static void locate(const Arguments& a, const AttentionItem& item, int64_t block, int i,

@@ -250,8 +250,7 @@ AttentionPlan layout_attention_plan(const AttentionWork& work, const AttentionLi
 }
 
 size_t attention_partials_size(const AttentionWork& work, const AttentionLimits& limits) {
-  return static_cast<size_t>(capacity(work, limits).partials *
-                             partial_stride(work.value_dim)) *
+  return static_cast<size_t>(capacity(work, limits).partials * partial_stride(work.value_dim)) *
          sizeof(float);
 }
 

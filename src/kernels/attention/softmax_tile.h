@@ -78,7 +78,8 @@ struct SoftmaxTile {
 
   // sums[r][b] += rows[r] * load(b)
   template <int R, int B, int kStride, typename Load>
-  [[gnu::always_inline]] static void multiply_step(const float* rows, Load load, Vec (&sums)[R][B]) {
+  [[gnu::always_inline]] static void multiply_step(const float* rows, Load load,
+                                                   Vec (&sums)[R][B]) {
     if constexpr (R < B) {
       Vec value[R];
 #pragma GCC unroll 12

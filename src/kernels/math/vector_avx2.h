@@ -73,8 +73,8 @@ struct Vec {
   [[gnu::always_inline]] void store_narrow(f8_e4m3_t* data) const {
     const __m256i words = _mm256_packus_epi32(to_e4m3(low), to_e4m3(high));
     const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
-    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered),
-                                           _mm256_extracti128_si256(ordered, 1));
+    const __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(data), bytes);
   }
   [[gnu::always_inline]] static void store_pairs(const Vec& even, const Vec& odd, bf16_t* data) {
@@ -128,8 +128,7 @@ struct Vec {
     const __m256i normal = _mm256_castps_si256(magnitude);
     const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(normal, 20), _mm256_set1_epi32(1));
     const __m256i rounded = _mm256_srli_epi32(
-        _mm256_add_epi32(_mm256_add_epi32(normal, is_odd),
-                         _mm256_set1_epi32(0x7ffff - 0x3c000000)),
+        _mm256_add_epi32(_mm256_add_epi32(normal, is_odd), _mm256_set1_epi32(0x7ffff - 0x3c000000)),
         20);
     const __m256i tiny =
         _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(magnitude, _mm256_set1_ps(0x1p14f))),

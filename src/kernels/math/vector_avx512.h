@@ -70,8 +70,7 @@ struct Vec {
     const __m512i normal = _mm512_castps_si512(magnitude);
     const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(normal, 20), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(_mm512_add_epi32(normal, is_odd),
-                         _mm512_set1_epi32(0x7ffff - 0x3c000000)),
+        _mm512_add_epi32(_mm512_add_epi32(normal, is_odd), _mm512_set1_epi32(0x7ffff - 0x3c000000)),
         20);
     const __m512i tiny =
         _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(magnitude, _mm512_set1_ps(0x1p14f))),

@@ -1,8 +1,8 @@
 // Rotation and the cache write over Vec (math/vector_scalar.h).
 //
-// A head is rotated into a small array, rounded to the cache's type there, and scattered to its lane of the
-// block (attention/kv_layout.h): the scatter is integer work of a few words per head, not worth
-// special instructions beside the GEMM that made the head.
+// A head is rotated into a small array, rounded to the cache's type there, and scattered to its
+// lane of the block (attention/kv_layout.h): the scatter is integer work of a few words per head,
+// not worth special instructions beside the GEMM that made the head.
 #pragma once
 
 #include "kernels/rope/rope.h"
@@ -69,8 +69,7 @@ void rope_and_store_elements(const RopeStoreArguments& a, Range tokens) {
       for (int d = 0; d < head_dim; ++d) rotated[d] = k[d];
       if (rotary_dim > 0) rotate_head<Vec>(rotated, cosines, sines, rotary_dim, rotated);
       round_head<Vec>(rotated, head_dim, key_factor, rounded);
-      Element* key =
-          reinterpret_cast<Element*>(a.keys) + block * head_dim * kTokenBlock + lane * 2;
+      Element* key = reinterpret_cast<Element*>(a.keys) + block * head_dim * kTokenBlock + lane * 2;
       for (int d = 0; d < head_dim; d += 2) {
         __builtin_memcpy(key + d * 16, rounded + d, 2 * sizeof(Element));
       }

@@ -148,6 +148,12 @@ void DecoderLoader::gated_ffn(int64_t index, const BlockNorms& norms, const Gate
   add(index, norms, load_gated_ffn(loader_, layer_prefix(index) + name, config));
 }
 
+void DecoderLoader::mla(int64_t index, const BlockNorms& norms, const MlaConfig& config,
+                        const std::string& name) {
+  if (!load_.status()) return;
+  add(index, norms, load_mla(loader_, layer_prefix(index) + name, config));
+}
+
 void DecoderLoader::moe(int64_t index, const BlockNorms& norms, const MoeConfig& config,
                         const std::string& name) {
   if (!load_.status()) return;

@@ -21,6 +21,7 @@
 #include "nn/gated_ffn.h"
 #include "nn/linear.h"
 #include "nn/load_sequence.h"
+#include "nn/mla_block.h"
 #include "nn/moe_block.h"
 #include "weights/model_config.h"
 
@@ -51,6 +52,8 @@ class DecoderLoader {
                  const std::string& name = "self_attn");
   void gated_ffn(int64_t index, const BlockNorms& norms, const GatedFfnConfig& config,
                  const std::string& name = "mlp");
+  void mla(int64_t index, const BlockNorms& norms, const MlaConfig& config,
+           const std::string& name = "self_attn");
   void moe(int64_t index, const BlockNorms& norms, const MoeConfig& config,
            const std::string& name = "mlp");
   // Any other block, loaded by the family.

@@ -21,6 +21,7 @@ struct Family {
   std::string_view defaults = "{}";
 };
 
+std::span<const Family> deepseek_families();
 std::span<const Family> gemma_families();
 std::span<const Family> glm_families();
 std::span<const Family> llama_families();

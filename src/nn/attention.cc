@@ -1,25 +1,13 @@
 #include "nn/attention.h"
 
 #include "core/check.h"
+#include "nn/attention_work_list.h"
 
 namespace tw {
 
 using kernels::AttentionArguments;
-using kernels::AttentionBatch;
-
-struct AttentionRecorder::WorkList {
-  kernels::AttentionWork work;
-  std::unique_ptr<std::byte[]> memory;
-  kernels::AttentionPlan plan;
-  ValueId value;     // orders its readers after its writer
-  ValueId partials;  // of contexts that are split over threads
-};
 
 namespace {
-
-AttentionBatch attention_batch(const Batch& batch) {
-  return {batch.positions, batch.seq_starts, batch.page_tables, batch.page_table_starts};
-}
 
 // Fills a work list for the batch; member 0 does it alone.
 template <typename WorkList>
@@ -166,16 +154,9 @@ class AttendStep final : public AttentionStep<WorkList> {
 
   StepCost cost(const Batch& batch) const override {
     const kernels::AttentionShape& shape = this->shape();
-    int64_t cached = 0, scores = 0;
-    for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
-      const auto s = static_cast<size_t>(seq);
-      const int64_t tokens = batch.seq_starts[s + 1] - batch.seq_starts[s];
-      const int64_t context = batch.context_lens[s];
-      cached += context;
-      scores += tokens * context - tokens * (tokens - 1) / 2;
-    }
-    return {cached * shape.layout.bytes_per_token(),
-            4 * scores * shape.num_heads * shape.layout.head_dim};
+    const AttentionCounts counts = count_attention(batch);
+    return {counts.cached * shape.layout.bytes_per_token(),
+            4 * counts.scores * shape.num_heads * shape.layout.head_dim};
   }
 };
 

@@ -35,6 +35,9 @@ struct AttentionLayer {
   float key_scale = 1.0f, value_scale = 1.0f;  // of the cache
 };
 
+struct LatentAttentionLayer;  // latent_attention.h
+struct LatentAttentionValues;
+
 // Records the attention of a model's layers. Layers whose work is the same share its division over
 // threads, which member 0 computes once per batch.
 class AttentionRecorder {
@@ -47,8 +50,12 @@ class AttentionRecorder {
   // keys and values to the cache, and attends.
   void record(const AttentionLayer& layer, ValueId qkv, ValueId output);
 
+  // Attention in the latent space: normalizes latents, rotates, writes the cache's rows, attends.
+  void record_latent(const LatentAttentionLayer& layer, const LatentAttentionValues& values);
+
+  struct WorkList;  // an attention plan, refilled for each batch: attention_work_list.h
+
  private:
-  struct WorkList;  // an attention plan, refilled for each batch
   std::shared_ptr<WorkList> work_list(const kernels::AttentionWork& work);
 
   PlanRecorder& recorder_;

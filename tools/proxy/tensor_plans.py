@@ -147,6 +147,34 @@ def qwen3_moe(plan, layer):
     qwen_experts(plan, layer)
 
 
+def deepseek(plan, layer):
+    config = plan.config
+    heads, latent = plan.num_heads, config["kv_lora_rank"]
+    nope, rope, value = (config[f"{name}_head_dim"] for name in ("qk_nope", "qk_rope", "v"))
+    bias = config.get("attention_bias", False)
+    attention = layer + "self_attn."
+    plan.norm(layer + "input_layernorm")
+    if config.get("q_lora_rank"):
+        plan.linear(attention + "q_a_proj", config["q_lora_rank"], plan.hidden, 1.0, bias)
+        plan.norm(attention + "q_a_layernorm", config["q_lora_rank"])
+        plan.linear(attention + "q_b_proj", heads * (nope + rope), config["q_lora_rank"], 1.5)
+    else:
+        plan.linear(attention + "q_proj", heads * (nope + rope), plan.hidden, 1.5)
+    plan.linear(attention + "kv_a_proj_with_mqa", latent + rope, plan.hidden, 1.5, bias)
+    plan.norm(attention + "kv_a_layernorm", latent)
+    plan.linear(attention + "kv_b_proj", heads * (nope + value), latent, 1.2)
+    plan.linear(attention + "o_proj", plan.hidden, heads * value, 1.0, bias)
+    plan.norm(layer + "post_attention_layernorm")
+    if int(layer.split(".")[-2]) < config["first_k_dense_replace"]:
+        return plan.gated_ffn(layer + "mlp.")
+    experts, size = config["n_routed_experts"], config["moe_intermediate_size"]
+    plan.linear(layer + "mlp.gate", experts, plan.hidden, ROUTER_GAIN)
+    if config["architectures"][0] != "DeepseekV2ForCausalLM":
+        plan.add(layer + "mlp.gate.e_score_correction_bias", (experts,), 0.0, 0.2)
+    plan.experts(layer + "mlp.experts.", experts, size)
+    plan.gated_ffn(layer + "mlp.shared_experts.", size=size * config["n_shared_experts"])
+
+
 def gemma2(plan, layer, qk_norm=None):
     plan.norm(layer + "input_layernorm")
     plan.attention(layer + "self_attn.", qk_norm=qk_norm)
@@ -196,6 +224,8 @@ FAMILIES = {
     "MixtralForCausalLM": mixtral,
     "Qwen2MoeForCausalLM": qwen2_moe,
     "Qwen3MoeForCausalLM": qwen3_moe,
+    "DeepseekV2ForCausalLM": deepseek,
+    "DeepseekV3ForCausalLM": deepseek,
     "GemmaForCausalLM": llama,
     "Gemma2ForCausalLM": gemma2,
     "Gemma3ForCausalLM": gemma3,

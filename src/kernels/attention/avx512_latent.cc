@@ -1,0 +1,14 @@
+#include "kernels/attention/latent_impl.h"
+#include "kernels/math/vector_avx512.h"
+
+namespace tw::kernels::avx512 {
+namespace {
+
+using Kernels = Attention<Vec, Latents<Vec, bf16_t>>;
+
+}  // namespace
+
+const LatentAttentionKernels kLatentAttentionKernels = {store_latents<Vec, bf16_t>, Kernels::attend,
+                                                        Kernels::merge};
+
+}  // namespace tw::kernels::avx512

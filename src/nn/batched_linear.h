@@ -26,6 +26,7 @@ class BatchedLinear {
   int64_t input_size() const { return weight_.k(); }
   int64_t output_size() const { return weight_.n() / num_heads_; }
   kernels::WeightFormat format() const { return weight_.format(); }
+  const kernels::PackedWeight& weight() const { return weight_; }
 
   // Records output = W * input. A head's columns begin at head * (columns of the value / num_heads)
   // of input and output; there may be more of them than it reads and writes.

@@ -14,13 +14,6 @@
 namespace tw {
 namespace {
 
-Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
-  auto source = checkpoint.tokenizer_source();
-  if (!source) return forward_error(source);
-  if (source->gguf) return Tokenizer::from_gguf(*source->gguf);
-  return Tokenizer::from_json(source->tokenizer_json, checkpoint.path().string());
-}
-
 Expected<std::string> read_text_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return error(ErrorCode::not_found, "--chat-template {}: cannot open", path);
@@ -110,6 +103,7 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
                         progress.advance((loaded >> 20) - before);
                       }};
   loader.kv_type = *kv_type;
+  if (!options.quantization.name.empty()) loader.quantization = options.quantization;
   return load_model(loader);
 }
 
@@ -141,6 +135,13 @@ void log_machine(const ModelSession& session) {
 
 }  // namespace
 
+Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
+  auto source = checkpoint.tokenizer_source();
+  if (!source) return forward_error(source);
+  if (source->gguf) return Tokenizer::from_gguf(*source->gguf);
+  return Tokenizer::from_json(source->tokenizer_json, checkpoint.path().string());
+}
+
 void ModelOptions::add_to(CLI::App& command) {
   command
       .add_option("--model-path,--model,-m", model_path,
@@ -155,6 +156,9 @@ void ModelOptions::add_to(CLI::App& command) {
                   "How keys and values are kept: auto or bf16, or fp8_e4m3 for half the memory, "
                   "with the checkpoint's scales where it has them")
       ->capture_default_str();
+  command.add_option("--quantization", quantization.name,
+                     "Quantize a bf16, f16 or f32 checkpoint while it is loaded: " +
+                         quantization_names());
   command.add_option("--chat-template", chat_template_path,
                      "File with a Jinja chat template that replaces the checkpoint's");
   command

@@ -13,6 +13,7 @@
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
+#include "weights/quantize/quantizer.h"
 
 namespace tw {
 
@@ -20,6 +21,7 @@ struct ModelOptions {
   std::string model_path;
   std::string dtype = "auto";  // of activations: auto, bfloat16, float32
   std::string kv_cache_dtype = "auto";
+  QuantizationOptions quantization;  // empty name: as the checkpoint is
   std::string chat_template_path;  // replaces the checkpoint's
   int threads = 0;                 // 0: one per physical core that may be used
   bool pin_threads = true;
@@ -30,6 +32,9 @@ struct ModelOptions {
   // Declares the options on a command, in SGLang's spelling where one exists.
   void add_to(CLI::App& command);
 };
+
+// The checkpoint's own, whatever its form.
+Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint);
 
 // A loaded model with everything around it. Members are destroyed in reverse order: the engine
 // first, which the team and the checkpoint outlive.

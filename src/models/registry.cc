@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "models/families.h"
 #include "weights/model_config.h"
+#include "weights/quantize/quantizing_scheme.h"
 
 namespace tw {
 namespace {
@@ -46,7 +47,9 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
       if (name != family.architecture) continue;
       auto config = ModelConfig::parse(complete_config(json, family), source);
       if (!config) return forward_error(config);
-      auto scheme = make_scheme(json, source);
+      auto scheme = loader.quantization
+                        ? make_quantizing_scheme(loader.checkpoint, *loader.quantization, loader.team)
+                        : make_scheme(json, source);
       if (!scheme) return forward_error(scheme);
       WeightLoader with_scheme = loader;
       with_scheme.scheme = scheme->get();

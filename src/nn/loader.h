@@ -13,6 +13,7 @@
 #include "kernels/attention/kv_layout.h"
 #include "kernels/gemm/gemm.h"
 #include "weights/checkpoint.h"
+#include "weights/quantize/quantizer.h"
 #include "weights/schemes/scheme.h"
 
 namespace tw {
@@ -33,6 +34,7 @@ struct WeightLoader {
   // The kernel for rows of prompts.
   const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
   kernels::KvType kv_type = kernels::KvType::bf16;  // of the KV cache
+  std::optional<QuantizationOptions> quantization = {};  // of an unquantized checkpoint, at load
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
   // Element i is element row_order.stored_row(i) of the tensor.

@@ -1,0 +1,54 @@
+#include "weights/quantize/selection.h"
+
+#include <algorithm>
+
+namespace tw {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+// Last parts of the names of modules.
+constexpr std::string_view kLeftAlone[] = {"embed_tokens", "lm_head", "gate", "router",
+                                           "shared_expert_gate"};
+// Parts of names that belong to images and sound.
+constexpr std::string_view kOtherModalities[] = {"vision", "visual", "audio",
+                                                 "multi_modal_projector"};
+
+}  // namespace
+
+bool is_quantized_by_default(std::string_view module) {
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  if (std::ranges::find(kLeftAlone, last) != std::end(kLeftAlone)) return false;
+  return std::ranges::none_of(kOtherModalities, [module](std::string_view part) {
+    return module.find(part) != std::string_view::npos;
+  });
+}
+
+std::string_view module_of(std::string_view tensor) {
+  if (!tensor.ends_with(kWeight)) return {};
+  return tensor.substr(0, tensor.size() - kWeight.size());
+}
+
+Status require_unquantized(const Checkpoint& checkpoint) {
+  constexpr const char* kAdvice =
+      "start from the model's bf16 or f16 checkpoint, or use this one as it is, without "
+      "--quantization";
+  const Json& config = checkpoint.config();
+  if (const auto found = config.find("quantization_config");
+      found != config.end() && !found->is_null()) {
+    const std::string method = found->is_object() && found->contains("quant_method")
+                                   ? dump_json((*found)["quant_method"]).substr(0, 80)
+                                   : "an unnamed method";
+    return error(ErrorCode::invalid_argument,
+                 "{}: already quantized, with {} (quantization_config); {}",
+                 checkpoint.path().string(), method, kAdvice);
+  }
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    if (!is_float(tensor.type) || traits(tensor.type).block_elements == 1) continue;
+    return error(ErrorCode::invalid_argument, "{}: already quantized: tensor {} has type {}; {}",
+                 checkpoint.path().string(), tensor.name, traits(tensor.type).name, kAdvice);
+  }
+  return {};
+}
+
+}  // namespace tw

@@ -1,0 +1,23 @@
+// Which tensors of a checkpoint are quantized.
+#pragma once
+
+#include <string_view>
+
+#include "core/json.h"
+#include "core/status.h"
+#include "weights/checkpoint.h"
+
+namespace tw {
+
+// Whether `module` ("model.layers.0.mlp.up_proj") is a linear layer that quantization by default
+// applies to: not the embedding and output matrices, not the routers and the gates of shared
+// experts, which are small and decide much, and nothing of other modalities.
+bool is_quantized_by_default(std::string_view module);
+
+// The module of a tensor "<module>.weight"; empty for any other name.
+std::string_view module_of(std::string_view tensor);
+
+// An error unless the checkpoint's weights are floats: it names what has been quantized already.
+Status require_unquantized(const Checkpoint& checkpoint);
+
+}  // namespace tw

@@ -42,6 +42,9 @@ class AttentionBlock final : public Block {
       load.norm_weight(config.k_norm_name, per_head ? config.head_dim : kv_size,
                        config.norm_weight_offset, norm.k_weight);
     }
+    if (!config.sinks_name.empty()) {
+      load.vector(config.sinks_name, config.num_heads, block->sinks_);
+    }
     if (Status status = load.status(); !status) return forward_error(status);
     if (loader.kv_type == kernels::KvType::fp8_e4m3) {
       if (Status status = block->load_cache_scales(loader, prefix); !status) {
@@ -65,6 +68,7 @@ class AttentionBlock final : public Block {
     AttentionLayer layer{shape(cache_.layout()), cache_, nullptr, qk_norm_};
     layer.key_scale = key_scale_;
     layer.value_scale = value_scale_;
+    if (!sinks_.empty()) layer.sinks = sinks_.data();
     if (config_.rope) {
       auto table = recorder.rope_table(*config_.rope);
       if (!table) return forward_error(table);
@@ -121,6 +125,7 @@ class AttentionBlock final : public Block {
   Linear qkv_proj_;  // hidden -> queries, keys, values
   Linear o_proj_;    // attention output -> hidden
   QkNorm qk_norm_;
+  std::vector<float> sinks_;  // [num_heads] or empty
   KvCache cache_;
 };
 

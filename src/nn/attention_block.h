@@ -40,6 +40,7 @@ struct AttentionConfig {
   std::vector<std::string> qkv_names = {"q_proj", "k_proj", "v_proj"};
   std::string output_name = "o_proj";
   std::string q_norm_name = "q_norm", k_norm_name = "k_norm";
+  std::string sinks_name;  // a logit per head that takes part in the softmax alone; empty: none
 
   // Sizes, rotation and biases of the common fields; no window, no norms.
   static AttentionConfig from(const ModelConfig& config);

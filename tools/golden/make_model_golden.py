@@ -18,6 +18,7 @@ Files, in safetensors (a name ending in .N is of the N-th sequence):
                                    cache holds them: what its fp32 path must equal closely
     hidden.N     F32 [layers + 1, Q, hidden]  of the LAST Q of those positions: the embeddings, then
                                    the residual stream behind each layer, before the final norm
+  Positions where a rounding decides between two experts are left out.
     greedy.N     I32 [G]           greedy continuation of all T tokens
     margin.N     F32 [G]           best minus second best logit at each of its steps
 
@@ -95,6 +96,8 @@ def write_tiny(name):
         length = len(token_ids)
         every = 4 if length < 32 else 16
         positions = sorted({*range(0, length, every), *range(length - 4, length)})
+        clear = runner.clear_choices(token_ids.tolist())
+        positions = [position for position in positions if clear[position]]
         tensors[f"token_ids.{n}"] = token_ids
         tensors[f"positions.{n}"] = np.array(positions, np.int32)
         tensors[f"logits.{n}"] = logits[positions]
@@ -102,7 +105,7 @@ def write_tiny(name):
         tensors[f"cache_logits.{n}"] = rounded[positions]
         tensors[f"hidden.{n}"] = hidden[:, positions[-2:]]
         tensors[f"greedy.{n}"], tensors[f"margin.{n}"] = runner.greedy(token_ids.tolist(), 32)
-        print(f"{name}: {length} tokens, logits of deviation {logits.std():.2f}")
+        print(f"{name}: {length} tokens, {len(positions)} positions, logits of deviation {logits.std():.2f}")
     write_safetensors(GOLDEN / f"{name}.safetensors", tensors)
 
 

@@ -5,6 +5,8 @@ import torch
 from transformers import DynamicCache
 
 TOP_K = 16
+NOISE = 2.0**-7  # a rounding to bf16 is at most half of it
+NOISE_DRAWS = 8
 
 
 class RoundedCache(DynamicCache):
@@ -44,6 +46,43 @@ class Reference:
         assert logits.dtype == torch.float32
         assert len(residual) == len(layers) + 1
         return logits.numpy(), torch.cat(residual).numpy()
+
+    def clear_choices(self, token_ids):
+        """-> [T]: whether a token goes to the same experts, in all layers, when the inputs of all
+        layers are disturbed as roundings to bf16 would. Where it does not, a rounding decides, and
+        logits say nothing about the implementation. All true without experts."""
+        exact = self.choices(token_ids)
+        clear = np.ones(len(token_ids), bool)
+        for seed in range(NOISE_DRAWS if exact else 0):
+            for chosen, other in zip(exact, self.choices(token_ids, seed), strict=True):
+                clear &= (chosen.sort(-1).values == other.sort(-1).values).all(-1).numpy()
+        return clear
+
+    def choices(self, token_ids, noise_seed=None):
+        """-> [T, top_k] for each router: the experts of each token."""
+        found, hooks = [], []
+        generator = torch.Generator().manual_seed(noise_seed or 0)
+
+        def disturb(_, inputs):
+            x = inputs[0]
+            noise = 2 * torch.rand(x.shape, generator=generator) - 1
+            return (x * (1 + NOISE * noise), *inputs[1:])
+
+        def keep(_, inputs, output):
+            outputs = output if isinstance(output, tuple) else ()
+            found.extend(part.reshape(len(token_ids), -1) for part in outputs
+                         if isinstance(part, torch.Tensor) and part.dtype == torch.int64)
+
+        for module in self.model.modules():
+            kind = type(module).__name__
+            if kind.endswith("Router"):
+                hooks.append(module.register_forward_hook(keep))
+            if noise_seed is not None and kind.endswith(("Linear", "Router", "Experts")):
+                hooks.append(module.register_forward_pre_hook(disturb))
+        self.model(torch.tensor([token_ids]), use_cache=False)
+        for hook in hooks:
+            hook.remove()
+        return found
 
     def greedy(self, token_ids, count):
         """-> the continuation, and by how much each of its tokens led before the second best."""

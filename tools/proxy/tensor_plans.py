@@ -175,6 +175,48 @@ def deepseek(plan, layer):
     plan.gated_ffn(layer + "mlp.shared_experts.", size=size * config["n_shared_experts"])
 
 
+def glm4_moe(plan, layer):
+    config = plan.config
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qkv_bias=config.get("attention_bias", False),
+                   qk_norm="head" if config.get("use_qk_norm") else None)
+    plan.norm(layer + "post_attention_layernorm")
+    if int(layer.split(".")[-2]) < config["first_k_dense_replace"]:
+        return plan.gated_ffn(layer + "mlp.")
+    size = config["moe_intermediate_size"]
+    plan.linear(layer + "mlp.gate", config["n_routed_experts"], plan.hidden, ROUTER_GAIN)
+    plan.add(layer + "mlp.gate.e_score_correction_bias", (config["n_routed_experts"],), 0.0, 0.3)
+    plan.experts(layer + "mlp.experts.", config["n_routed_experts"], size)
+    plan.gated_ffn(layer + "mlp.shared_experts.", size=size * config["n_shared_experts"])
+
+
+def minimax_m2(plan, layer):
+    config = plan.config
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qk_norm="projection")
+    plan.norm(layer + "post_attention_layernorm")
+    moe = layer + "block_sparse_moe."
+    plan.linear(moe + "gate", config["num_local_experts"], plan.hidden, ROUTER_GAIN)
+    plan.add(moe + "e_score_correction_bias", (config["num_local_experts"],), 0.0, 0.3)
+    plan.experts(moe + "experts.", config["num_local_experts"], config["intermediate_size"],
+                 ("w1", "w3", "w2"))
+
+
+def gpt_oss(plan, layer):
+    config = plan.config
+    count, size = config["num_local_experts"], config["intermediate_size"]
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", qkv_bias=True, output_bias=True)
+    plan.add(layer + "self_attn.sinks", (plan.num_heads,), 0.0, 2.0)
+    plan.norm(layer + "post_attention_layernorm")
+    plan.linear(layer + "mlp.router", count, plan.hidden, ROUTER_GAIN, bias=True)
+    experts = layer + "mlp.experts."
+    plan.add(experts + "gate_up_proj", (count, plan.hidden, 2 * size), 0.0, math.sqrt(3 / plan.hidden))
+    plan.add(experts + "gate_up_proj_bias", (count, 2 * size), 0.0, 0.5)
+    plan.add(experts + "down_proj", (count, size, plan.hidden), 0.0, math.sqrt(3 / size))
+    plan.add(experts + "down_proj_bias", (count, plan.hidden), 0.0, 0.5)
+
+
 def gemma2(plan, layer, qk_norm=None):
     plan.norm(layer + "input_layernorm")
     plan.attention(layer + "self_attn.", qk_norm=qk_norm)
@@ -226,6 +268,9 @@ FAMILIES = {
     "Qwen3MoeForCausalLM": qwen3_moe,
     "DeepseekV2ForCausalLM": deepseek,
     "DeepseekV3ForCausalLM": deepseek,
+    "Glm4MoeForCausalLM": glm4_moe,
+    "MiniMaxM2ForCausalLM": minimax_m2,
+    "GptOssForCausalLM": gpt_oss,
     "GemmaForCausalLM": llama,
     "Gemma2ForCausalLM": gemma2,
     "Gemma3ForCausalLM": gemma3,

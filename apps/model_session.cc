@@ -156,9 +156,9 @@ void ModelOptions::add_to(CLI::App& command) {
                   "How keys and values are kept: auto or bf16, or fp8_e4m3 for half the memory, "
                   "with the checkpoint's scales where it has them")
       ->capture_default_str();
-  command.add_option("--quantization", quantization.name,
-                     "Quantize a bf16, f16 or f32 checkpoint while it is loaded: " +
-                         quantization_names());
+  command.add_option(
+      "--quantization", quantization.name,
+      "Quantize a bf16, f16 or f32 checkpoint while it is loaded: " + quantization_names());
   command.add_option("--chat-template", chat_template_path,
                      "File with a Jinja chat template that replaces the checkpoint's");
   command

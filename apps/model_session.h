@@ -22,8 +22,8 @@ struct ModelOptions {
   std::string dtype = "auto";  // of activations: auto, bfloat16, float32
   std::string kv_cache_dtype = "auto";
   QuantizationOptions quantization;  // empty name: as the checkpoint is
-  std::string chat_template_path;  // replaces the checkpoint's
-  int threads = 0;                 // 0: one per physical core that may be used
+  std::string chat_template_path;    // replaces the checkpoint's
+  int threads = 0;                   // 0: one per physical core that may be used
   bool pin_threads = true;
   int64_t context_length = 0;  // 0: the model's
   std::string log_level = "info";

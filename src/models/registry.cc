@@ -13,9 +13,10 @@ namespace {
 std::vector<Family> all_families() {
   std::vector<Family> all;
   for (const auto families :
-       {deepseek_families(), gemma_families(), glm_families(), glm_moe_families(), gpt_oss_families(),
-        llama_families(), minimax_m2_families(), mixtral_families(), olmo_families(), phi_families(),
-        qwen_families(), qwen_moe_families(), smollm3_families()}) {
+       {deepseek_families(), gemma_families(), glm_families(), glm_moe_families(),
+        gpt_oss_families(), llama_families(), minimax_m2_families(), mixtral_families(),
+        olmo_families(), phi_families(), qwen_families(), qwen_moe_families(),
+        smollm3_families()}) {
     all.insert(all.end(), families.begin(), families.end());
   }
   return all;
@@ -48,9 +49,9 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
       if (name != family.architecture) continue;
       auto config = ModelConfig::parse(complete_config(json, family), source);
       if (!config) return forward_error(config);
-      auto scheme = loader.quantization
-                        ? make_quantizing_scheme(loader.checkpoint, *loader.quantization, loader.team)
-                        : make_scheme(json, source);
+      auto scheme = loader.quantization ? make_quantizing_scheme(loader.checkpoint,
+                                                                 *loader.quantization, loader.team)
+                                        : make_scheme(json, source);
       if (!scheme) return forward_error(scheme);
       WeightLoader with_scheme = loader;
       with_scheme.scheme = scheme->get();

@@ -33,7 +33,7 @@ struct WeightLoader {
 
   // The kernel for rows of prompts.
   const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
-  kernels::KvType kv_type = kernels::KvType::bf16;  // of the KV cache
+  kernels::KvType kv_type = kernels::KvType::bf16;       // of the KV cache
   std::optional<QuantizationOptions> quantization = {};  // of an unquantized checkpoint, at load
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.

@@ -16,6 +16,7 @@
 #include "core/cpu.h"
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/latent_attention.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/kernel_table.h"
@@ -87,7 +88,10 @@ TEST_F(ExpectedCpuTest, GemmKernels) {
 
 TEST_F(ExpectedCpuTest, VectorKernels) {
   expect_vector_row(activation_kernels());
-  expect_vector_row(attention_kernels());
+  for (const KvType type : {KvType::bf16, KvType::fp8_e4m3}) {
+    expect_vector_row(attention_kernels(type));
+    expect_vector_row(latent_attention_kernels(type));
+  }
   expect_vector_row(embedding_kernels());
   expect_vector_row(logits_kernels());
   expect_vector_row(moe_kernels());

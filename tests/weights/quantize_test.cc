@@ -38,8 +38,8 @@ std::vector<float> values_around(const std::vector<float>& numbers) {
   std::vector<float> values = {0.0f, 1e-30f, 1000.0f};
   for (size_t i = 0; i + 1 < numbers.size(); ++i) {
     const float middle = (numbers[i] + numbers[i + 1]) / 2;
-    for (const float value : {numbers[i], middle, std::nextafter(middle, 0.0f),
-                              std::nextafter(middle, INFINITY)}) {
+    for (const float value :
+         {numbers[i], middle, std::nextafter(middle, 0.0f), std::nextafter(middle, INFINITY)}) {
       values.push_back(value);
     }
   }
@@ -195,10 +195,10 @@ TEST(Quantizers, TinyAndHugeWeightsAreKept) {
 }
 
 TEST(Quantizers, EmbeddingsRoutersAndOtherModalitiesAreLeftAlone) {
-  for (const char* module : {"model.embed_tokens", "lm_head", "model.layers.0.mlp.gate",
-                             "model.layers.3.block_sparse_moe.gate", "model.layers.1.mlp.router",
-                             "model.layers.1.mlp.shared_expert_gate",
-                             "vision_tower.encoder.layers.0.mlp.fc1"}) {
+  for (const char* module :
+       {"model.embed_tokens", "lm_head", "model.layers.0.mlp.gate",
+        "model.layers.3.block_sparse_moe.gate", "model.layers.1.mlp.router",
+        "model.layers.1.mlp.shared_expert_gate", "vision_tower.encoder.layers.0.mlp.fc1"}) {
     EXPECT_FALSE(is_quantized_by_default(module)) << module;
   }
   for (const char* module : {"model.layers.0.mlp.gate_proj", "model.layers.0.self_attn.q_proj",

@@ -11,13 +11,13 @@ constexpr float kLargestE4m3 = 448.0f;
 class Fp8Quantizer final : public Quantizer {
  public:
   Json config() const override {
-    return compressed_tensors_config(
-        "float-quantized", {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}},
-        {{"num_bits", 8},
-         {"type", "float"},
-         {"strategy", "token"},
-         {"dynamic", true},
-         {"symmetric", true}});
+    return compressed_tensors_config("float-quantized",
+                                     {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}},
+                                     {{"num_bits", 8},
+                                      {"type", "float"},
+                                      {"strategy", "token"},
+                                      {"dynamic", true},
+                                      {"symmetric", true}});
   }
 
   std::vector<QuantizedTensor> tensors(int64_t rows, int64_t columns, float) const override {

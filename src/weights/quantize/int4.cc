@@ -43,12 +43,10 @@ class Int4Quantizer final : public Quantizer {
   explicit Int4Quantizer(int64_t group_size) : group_size_(group_size) {}
 
   Json config() const override {
-    return compressed_tensors_config("pack-quantized",
-                                     {{"num_bits", 4},
-                                      {"type", "int"},
-                                      {"strategy", "group"},
-                                      {"group_size", group_size_}},
-                                     nullptr);
+    return compressed_tensors_config(
+        "pack-quantized",
+        {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", group_size_}},
+        nullptr);
   }
 
   int64_t column_multiple() const override { return group_size_; }

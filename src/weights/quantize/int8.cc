@@ -9,13 +9,13 @@ namespace {
 class Int8Quantizer final : public Quantizer {
  public:
   Json config() const override {
-    return compressed_tensors_config(
-        "int-quantized", {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}},
-        {{"num_bits", 8},
-         {"type", "int"},
-         {"strategy", "token"},
-         {"dynamic", true},
-         {"symmetric", true}});
+    return compressed_tensors_config("int-quantized",
+                                     {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}},
+                                     {{"num_bits", 8},
+                                      {"type", "int"},
+                                      {"strategy", "token"},
+                                      {"dynamic", true},
+                                      {"symmetric", true}});
   }
 
   std::vector<QuantizedTensor> tensors(int64_t rows, int64_t columns, float) const override {

@@ -36,9 +36,9 @@ bool all_finite(std::span<const float> values) {
 }  // namespace
 
 bool is_float_matrix(const StoredTensor& tensor) {
-  return tensor.shape.size() == 2 && (tensor.type == StorageType::f32 ||
-                                      tensor.type == StorageType::f16 ||
-                                      tensor.type == StorageType::bf16);
+  return tensor.shape.size() == 2 &&
+         (tensor.type == StorageType::f32 || tensor.type == StorageType::f16 ||
+          tensor.type == StorageType::bf16);
 }
 
 float largest_weight(const StoredTensor& matrix, ThreadTeam& team) {

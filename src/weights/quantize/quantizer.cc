@@ -51,12 +51,9 @@ Json compressed_tensors_config(const char* format, Json weights, Json activation
                       {"input_activations", std::move(activations)},
                       {"output_activations", nullptr},
                       {"format", format}};
-  return {{"quant_method", "compressed-tensors"},
-          {"format", format},
-          {"quantization_status", "compressed"},
-          {"ignore", Json::array()},
-          {"kv_cache_scheme", nullptr},
-          {"config_groups", {{"group_0", group}}}};
+  return {{"quant_method", "compressed-tensors"}, {"format", format},
+          {"quantization_status", "compressed"},  {"ignore", Json::array()},
+          {"kv_cache_scheme", nullptr},           {"config_groups", {{"group_0", group}}}};
 }
 
 }  // namespace tw

@@ -37,19 +37,6 @@ inline float round_to_bf16(float value) {
   return to_float(to_bf16(value));
 }
 
-// Beyond the largest, 448, it stays there. No NaN.
-inline f8_e4m3_t to_f8_e4m3(float value) {
-  const uint32_t sign = std::bit_cast<uint32_t>(value) >> 24 & 0x80u;
-  const float magnitude = std::min(std::abs(value), 448.0f);
-  if (magnitude < 0x1p-6f) {  // multiples of 2^-9
-    const auto multiple = static_cast<uint32_t>(round_to_integer(magnitude * 0x1p9f));
-    return {static_cast<uint8_t>(sign | multiple)};
-  }
-  uint32_t bits = std::bit_cast<uint32_t>(magnitude);
-  bits = (bits + 0x7ffffu + (bits >> 20 & 1u)) >> 20;
-  return {static_cast<uint8_t>(sign | (bits - (120u << 3)))};
-}
-
 // The e2m1 float (0, 0.5, 1, 1.5, 2, 3, 4, 6, or its negative) nearest to `value`, as a float.
 // Beyond 6 it stays there. Numbers are half a power of two apart: 0.5 below 2, 1 below 4, then 2.
 inline float round_to_e2m1(float value) {

@@ -79,6 +79,8 @@ constexpr Operation kOperations[] = {
     {"/stop_profile", "Ends the trace", R"({"type": "object"})"},
     {"/metrics", "Prometheus text", ""},
     {"/openapi.json", "This document", ""},
+    {"/", "The web page", ""},
+    {"/page/", "A file of the web page", ""},
 };
 
 // /v1/tokenize is /tokenize by another name.
@@ -91,7 +93,7 @@ const Operation* find_operation(std::string_view path) {
 }
 
 Json operation_json(const Route& route, const Operation& operation, std::string_view method) {
-  const std::string status = route.is_open ? "503" : "4XX";
+  const std::string status = route.is_open && !route.is_prefix ? "503" : "4XX";
   Json json = {
       {"summary", operation.summary},
       {"operationId", fmt::format("{} {}", method, route.path)},

@@ -399,6 +399,29 @@ TEST_F(EngineTest, DraftsChangeNothingButTheNumberOfSteps) {
   }
 }
 
+// The constraint hears of each token once, in order, and of no draft that was not taken.
+TEST_F(EngineTest, DraftsKeepToTheConstraint) {
+  const auto run = [&](const char* algorithm, EngineStats& stats) {
+    EngineConfig config;
+    config.speculative_algorithm = algorithm;
+    const auto engine = make(config, 300);
+    model->cycle = 7;
+    Inbox inbox;
+    Request request = request_of({4, 50, 51}, 1000, inbox);
+    request.constraint = std::make_shared<FakeConstraint>(FakeModel::kVocabSize, 3, 200);
+    EXPECT_TRUE(engine->submit(std::move(request)));
+    const auto outputs = inbox.wait_for_end();
+    EXPECT_EQ(outputs.back().finish_reason, FinishReason::stop);
+    stats = engine->stats();
+    return tokens_of(outputs);
+  };
+  EngineStats plain_stats, stats;
+  const auto plain = run("", plain_stats);
+  EXPECT_EQ(plain.size(), 200u) << "the constraint ends it";
+  EXPECT_EQ(run("NGRAM", stats), plain);
+  EXPECT_GT(stats.accepted_draft_tokens_total, 0);
+}
+
 TEST(DraftByNgram, PrefersLongThenLateRepetitions) {
   std::vector<TokenId> drafts;
   draft_by_ngram(std::vector<TokenId>{1, 2, 3, 9, 2, 3, 8, 1, 2, 3}, 2, drafts);

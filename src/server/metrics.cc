@@ -77,6 +77,10 @@ struct Metrics::Families {
       "tilewright_cached_tokens_total", "Prompt tokens of ended generations found in the cache");
   prometheus::Counter& generation_tokens =
       counter("tilewright_generation_tokens_total", "Tokens generated");
+  prometheus::Counter& draft_tokens =
+      counter("tilewright_draft_tokens_total", "Guessed tokens that were verified");
+  prometheus::Counter& accepted_draft_tokens =
+      counter("tilewright_accepted_draft_tokens_total", "Guessed tokens that were right");
   prometheus::Counter& steps = counter("tilewright_engine_steps_total", "Steps of the model");
 
   prometheus::Gauge& running =
@@ -140,6 +144,8 @@ std::string Metrics::render(const EngineStats& stats) {
   raise(families.prompt_tokens, stats.prompt_tokens_total);
   raise(families.cached_tokens, stats.cached_tokens_total);
   raise(families.generation_tokens, stats.generation_tokens_total);
+  raise(families.draft_tokens, stats.draft_tokens_total);
+  raise(families.accepted_draft_tokens, stats.accepted_draft_tokens_total);
   raise(families.steps, stats.num_steps);
   families.running.Set(stats.num_running);
   families.queued.Set(stats.num_queued);

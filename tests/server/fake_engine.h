@@ -85,6 +85,8 @@ class FakeEngine final : public Engine {
     EngineStats copy = stats_;
     copy.num_running = static_cast<int32_t>(running_.size());
     copy.kv_tokens_capacity = 4096;
+    copy.draft_tokens_total = 8;
+    copy.accepted_draft_tokens_total = 6;
     return copy;
   }
   const ModelLimits& limits() const override { return limits_; }

@@ -180,6 +180,8 @@ TEST_F(NativeTest, metrics) {
   has(R"(tilewright_inter_token_latency_seconds_count{model_name="test-model"} 13)");
   has(R"(tilewright_e2e_request_latency_seconds_count{model_name="test-model"} 1)");
   has(R"(tilewright_generation_tokens_total{model_name="test-model"} 14)");
+  has(R"(tilewright_draft_tokens_total{model_name="test-model"} 8)");
+  has(R"(tilewright_accepted_draft_tokens_total{model_name="test-model"} 6)");
   has(R"(tilewright_num_requests_running{model_name="test-model"} 0)");
   has("# TYPE tilewright_kv_tokens_used gauge");
 }

@@ -4,6 +4,7 @@ SHELL := /bin/bash
 
 JOBS ?= $(shell nproc)
 PRESET ?= release
+WERROR ?= OFF
 BUILD := build/$(PRESET)
 MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 HOST ?= 127.0.0.1
@@ -19,8 +20,8 @@ help: ## list the verbs
 setup: ## install packages, Rust, tools and the small model (asks for sudo when it must)
 	@tools/setup.sh
 
-build: setup ## compile everything (PRESET=release|debug|asan|tsan)
-	@cmake --preset $(PRESET) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+build: setup ## compile everything (PRESET=release|debug|asan|tsan, WERROR=ON)
+	@cmake --preset $(PRESET) -DTW_WERROR=$(WERROR) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
 run: build ## serve SmolLM2-135M-Instruct on http://127.0.0.1:30000 (HOST=, PORT=, ARGS=)

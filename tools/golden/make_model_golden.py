@@ -11,16 +11,16 @@ model: SmolLM2-135M-Instruct with its GGUF's weights dequantized (see gguf_refer
 Files, in safetensors (a name ending in .N is of the N-th sequence):
 
   tiny-*.safetensors
-    token_ids.N  I32 [T]
+    token_ids.N  I32 [T]           none whose experts a rounding to bf16 could change
     positions.N  I32 [P]           the positions that the next are given for
     logits.N     F32 [P, vocab]
     cache_logits.N  F32 [P, vocab] the same with keys and values rounded to bf16, as the engine's
                                    cache holds them: what its fp32 path must equal closely
     hidden.N     F32 [layers + 1, Q, hidden]  of the LAST Q of those positions: the embeddings, then
                                    the residual stream behind each layer, before the final norm
-  Positions where a rounding decides between two experts are left out.
     greedy.N     I32 [G]           greedy continuation of all T tokens
-    margin.N     F32 [G]           best minus second best logit at each of its steps
+    margin.N     F32 [G]           best minus second best logit at each of its steps; 0 where a
+                                   rounding could change the experts
 
   smollm2_135m.safetensors
     token_ids    I32 [T]
@@ -78,11 +78,25 @@ PERPLEXITY_TOKENS = 2048
 PERPLEXITY_CONTEXT = 1024
 
 
-def tiny_sequences(vocab_size):
-    """Two sequences: one within a page or two of the cache, one over several."""
+def tiny_sequences(runner, vocab_size):
+    """Two sequences: one within a page or two of the cache, one over several. Random tokens but those
+    whose experts a rounding could change."""
     for index, length in enumerate((23, 100)):
-        values = splitmix64(1000 + index, length) % np.uint64(vocab_size)
-        yield values.astype(np.int32)
+        tokens = []
+        for token in (splitmix64(1000 + index, 64 * length) % np.uint64(vocab_size)).tolist():
+            if len(tokens) < length and runner.chooses_clearly([*tokens, token]):
+                tokens.append(token)
+        assert len(tokens) == length
+        yield tokens
+
+
+def greedy(runner, tokens, count):
+    """Where a rounding could change a token's experts, it does not lead the next one."""
+    continuation, margins = runner.greedy(tokens, count)
+    for i in range(count):
+        if not runner.chooses_clearly([*tokens, *continuation[:i].tolist()]):
+            margins[i] = 0
+    return continuation, margins
 
 
 def write_tiny(name):
@@ -90,22 +104,20 @@ def write_tiny(name):
         TINY_MODELS / name, dtype=torch.float32, attn_implementation="eager")
     runner = reference.Reference(model)
     tensors = {}
-    for n, token_ids in enumerate(tiny_sequences(model.config.vocab_size)):
-        logits, hidden = runner.run(token_ids.tolist())
+    for n, token_ids in enumerate(tiny_sequences(runner, model.config.vocab_size)):
+        logits, hidden = runner.run(token_ids)
         # Some of all lengths, and the last four.
         length = len(token_ids)
         every = 4 if length < 32 else 16
         positions = sorted({*range(0, length, every), *range(length - 4, length)})
-        clear = runner.clear_choices(token_ids.tolist())
-        positions = [position for position in positions if clear[position]]
-        tensors[f"token_ids.{n}"] = token_ids
+        tensors[f"token_ids.{n}"] = np.array(token_ids, np.int32)
         tensors[f"positions.{n}"] = np.array(positions, np.int32)
         tensors[f"logits.{n}"] = logits[positions]
-        rounded = runner.run_with_rounded_cache(token_ids.tolist())
-        tensors[f"cache_logits.{n}"] = rounded[positions]
+        tensors[f"cache_logits.{n}"] = runner.run_with_rounded_cache(token_ids)[positions]
         tensors[f"hidden.{n}"] = hidden[:, positions[-2:]]
-        tensors[f"greedy.{n}"], tensors[f"margin.{n}"] = runner.greedy(token_ids.tolist(), 32)
-        print(f"{name}: {length} tokens, {len(positions)} positions, logits of deviation {logits.std():.2f}")
+        tensors[f"greedy.{n}"], tensors[f"margin.{n}"] = greedy(runner, token_ids, 32)
+        print(f"{name}: {length} tokens, {len(positions)} positions, logits of deviation {logits.std():.2f}, "
+              f"{(tensors[f'margin.{n}'] > 0).sum()} greedy tokens")
     write_safetensors(GOLDEN / f"{name}.safetensors", tensors)
 
 

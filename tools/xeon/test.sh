@@ -17,36 +17,39 @@ readonly vnni='bf16=avx512_bf16_f32 int8=avx512_int8 fp8=avx512_fp8_f32 group=av
 readonly avx512='bf16=avx512_bf16_f32 int8=avx2_int8 fp8=avx512_fp8_f32 group=avx2_{}_q8 vector=avx512'
 readonly avx2='bf16=avx2_bf16_f32 int8=avx2_int8 fp8=avx2_fp8_f32 group=avx2_{}_q8 vector=avx2'
 
-# Large shapes; attention against its slow reference (quick compares it with the scalar kernels).
-readonly large='*DeepAndWide*:*RowsDoNotDepend*:*DeepInt8*:*SplitALong*:*SplitsALong*:*HowTheWorkWasCut*'
-readonly slow="$large:*Table/AttentionTest.MatchesReference*:*LargeScores*"
-# Formats that share their code with one that quick runs.
-readonly twins='*_q4_1_*:*_q8_1_*:*_q8_k_*:*512_fp4_q8'
+# Large shapes; attention and routing against their slow references (quick compares them with the
+# scalar kernels).
+readonly large='*DeepAndWide*:*RowsDoNotDepend*:*DeepInt8*:*SplitsALong*:*HowTheWorkWasCut*'
+readonly slow="$large:*AttentionTest.MatchesReference*:*LargeScores*:*ChoosesAndWeighs*"
+# Products of experts by the kernels of every level that the processor has.
+readonly experts='ExpertProducts.*:Routing*'
+# Formats that share their code with one that quick runs, leaving one of each kind.
+readonly twins='*_q4_1_*:*_q8_1_*:*_q8_k_*:*_fp4_q8'
 
 # One line a run: processor, options of xeon-run, expected kernels, filter.
 cases() {
   if [ "$mode" = quick ]; then
     cat <<END
-sapphire_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*:Table/*/amx_*-$slow:$twins
-sapphire_rapids||$amx|Table/*.*_avx512-$slow
+sapphire_rapids||$amx|Table/*/amx_*-$slow:$twins
+sapphire_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*:$experts:Table/*.*_avx512-$slow
 ice_lake||$vnni|ExpectedCpuTest.*:GemmThreads.*:Table/*/avx512_*8-$slow:$twins
-skylake_x||$avx512|ExpectedCpuTest.*:GemmThreads.*:Table/*/avx512_*_f32:Table/*/embedding_avx512:Table/*.AgreesWithScalar*/*_avx512-$slow:*Attention*
-haswell||$avx2|ExpectedCpuTest.*:GemmThreads.*:Table/*.AgreesWithScalar*/*_avx2-*Attention*
+skylake_x||$avx512|ExpectedCpuTest.*:Table/*/avx512_*_f32:Table/*/embedding_avx512:Table/*.AgreesWithScalar*/*_avx512-$slow:*Attention*
+haswell||$avx2|ExpectedCpuTest.*:Table/*.AgreesWithScalar*/*_avx2-*Attention*
 granite_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*
 sapphire_rapids|--deny-amx|$vnni|ExpectedCpuTest.*:GemmThreads.*
 END
   else
     cat <<END
-sapphire_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*
+sapphire_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*:$experts
 sapphire_rapids||$amx|Table/*/amx_q*
 sapphire_rapids||$amx|Table/*/amx_*-*/amx_q*
 sapphire_rapids||$amx|Table/*/avx512_*
 sapphire_rapids||$amx|Table/*.*_avx512-*Attention*
-sapphire_rapids||$amx|Table/AttentionTest.*_avx512
-granite_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*:Table/*/amx_*-$large
-ice_lake||$vnni|ExpectedCpuTest.*:GemmThreads.*:Table/*/avx512_*:Table/*.*_avx512-$slow
-skylake_x||$avx512|ExpectedCpuTest.*:GemmThreads.*:Table/*/avx512_*:Table/*.*_avx512-$slow
-haswell||$avx2|ExpectedCpuTest.*:GemmThreads.*:Table/*/avx2_*:Table/*.*_avx2-$slow
+sapphire_rapids||$amx|Table/*AttentionTest.*_avx512
+granite_rapids||$amx|ExpectedCpuTest.*:GemmThreads.*:$experts:Table/*/amx_*-$large
+ice_lake||$vnni|ExpectedCpuTest.*:GemmThreads.*:$experts:Table/*/avx512_*:Table/*.*_avx512-$slow
+skylake_x||$avx512|ExpectedCpuTest.*:GemmThreads.*:$experts:Table/*/avx512_*:Table/*.*_avx512-$slow
+haswell||$avx2|ExpectedCpuTest.*:GemmThreads.*:$experts:Table/*/avx2_*:Table/*.*_avx2-$slow
 sapphire_rapids|--deny-amx|$vnni|ExpectedCpuTest.*:GemmThreads.*:Table/*/avx512_*-$large
 END
   fi

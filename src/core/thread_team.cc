@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <set>
 #include <string>
 
 #include "core/check.h"
+#include "core/topology.h"
 
 namespace tw {
 namespace {
@@ -125,20 +125,9 @@ void ThreadTeam::worker_loop(int rank) {
 }
 
 std::vector<int> usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return {0};
-  std::set<std::string> seen_cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
-                           "/topology/thread_siblings_list");
-    std::string core;
-    std::getline(siblings, core);
-    if (core.empty() || seen_cores.insert(core).second) cpus.push_back(cpu);
-  }
-  return cpus.empty() ? std::vector<int>{0} : cpus;
+  std::vector<int> cpus = detect_topology().cores();
+  std::sort(cpus.begin(), cpus.end());
+  return cpus;
 }
 
 int usable_cpu_count() {

@@ -111,7 +111,7 @@ Status bench(const BenchOptions& options) {
   }
   std::optional<StepTrace> trace;
   if (options.steps || !options.profile.empty()) {
-    const int threads = session->team->size();
+    const int threads = model.num_threads();
     trace.emplace(threads, options.profile.empty() ? 0 : kMaxProfileEvents / threads);
     model.set_trace(&*trace);
   }
@@ -127,7 +127,7 @@ Status bench(const BenchOptions& options) {
   }
   if (options.json) {
     const Json result = {{"model", options.model.model_path},
-                         {"threads", session->team->size()},
+                         {"threads", session->teams->num_threads()},
                          {"isa", to_string(session->features.isa())},
                          {"batch_size", options.batch_size},
                          {"prompt_tokens", options.prompt_tokens},
@@ -140,7 +140,7 @@ Status bench(const BenchOptions& options) {
     std::printf(
         "batch %d, %d threads: prefill %d tokens %.1f tokens/s, decode %d tokens %.1f "
         "tokens/s\n",
-        options.batch_size, session->team->size(), options.prompt_tokens, median(prefill),
+        options.batch_size, session->teams->num_threads(), options.prompt_tokens, median(prefill),
         options.output_tokens, median(decode));
   }
   if (options.steps) std::printf("%s", step_table(*trace).c_str());

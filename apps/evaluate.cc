@@ -161,7 +161,8 @@ Status evaluate(const EvaluateOptions& options) {
   ProgressBar progress("evaluating", static_cast<int64_t>(tokens.size()), "tokens");
   for (size_t begin = 0; begin < tokens.size(); begin += window) {
     evaluate_window(tokens.subspan(begin, window), runner,
-                    reference_runner ? &*reference_runner : nullptr, *session->team, quality);
+                    reference_runner ? &*reference_runner : nullptr, session->teams->team(0),
+                    quality);
     progress.advance(options.window);
   }
   print_quality(options, quality);

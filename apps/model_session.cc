@@ -4,11 +4,13 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
-#include "models/registry.h"
+#include "models/tensor_parallel.h"
+#include "parallel/communicator.h"
 #include "weights/tokenizer_source.h"
 
 namespace tw {
@@ -65,19 +67,22 @@ Expected<kernels::KvType> parse_kv_cache_dtype(const std::string& name) {
                "--kv-cache-dtype {}: unknown; use auto, bf16 or fp8_e4m3", name);
 }
 
-Expected<std::unique_ptr<ThreadTeam>> make_team(const ModelOptions& options) {
-  const auto cpus = usable_cpus();
-  const int available = static_cast<int>(cpus.size());
-  const int threads = options.threads > 0 ? options.threads : usable_cpu_count();
-  if (threads > 1024) {
-    return error(ErrorCode::invalid_argument, "--threads {}: at most 1024", threads);
+Expected<std::unique_ptr<TeamGroup>> make_teams(const ModelOptions& options) {
+  PlacementOptions wanted;
+  wanted.num_ranks = options.tensor_parallel_size;
+  wanted.numa = options.numa;
+  wanted.cpu_bind = options.cpu_bind;
+  wanted.num_threads = options.threads;
+  wanted.cpu_quota = usable_cpu_count();
+  wanted.pin = options.pin_threads;
+  auto placement = place_teams(detect_topology(), wanted);
+  if (!placement) return forward_error(placement);
+  if (const auto cores = static_cast<int>(usable_cpus().size());
+      options.threads > cores && options.pin_threads) {
+    log::warn("--threads {}: only {} cores may be used; the threads will share them",
+              options.threads, cores);
   }
-  if (threads > available) {
-    log::warn("--threads {}: only {} CPUs may be used; the threads will share them", threads,
-              available);
-  }
-  const bool pin = options.pin_threads && threads <= available;
-  return std::make_unique<ThreadTeam>(threads, pin ? cpus : std::vector<int>{});
+  return std::make_unique<TeamGroup>(*placement);
 }
 
 int64_t total_bytes(const Checkpoint& checkpoint) {
@@ -88,6 +93,24 @@ int64_t total_bytes(const Checkpoint& checkpoint) {
   return sum;
 }
 
+// Known before anything is loaded: weights that a node has no room for end up on another, and are
+// read from there at every step.
+void warn_of_small_nodes(const Checkpoint& checkpoint, const TeamGroup& teams) {
+  const int64_t share = total_bytes(checkpoint) / teams.num_ranks();
+  for (const NumaNode& node : detect_topology().nodes) {
+    int64_t needed = 0;
+    for (int rank = 0; rank < teams.num_ranks(); ++rank) {
+      if (teams.place(rank).node == node.id) needed += share;
+    }
+    if (node.available_memory == 0 || needed <= node.available_memory) continue;
+    log::warn(
+        "node {} has {:.1f} GiB of memory to give and its ranks need about {:.1f} GiB for "
+        "weights; the rest will lie on other nodes. Use more nodes (--tp), or a smaller model",
+        node.id, static_cast<double>(node.available_memory) / (1 << 30),
+        static_cast<double>(needed) / (1 << 30));
+  }
+}
+
 Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
                                               const ModelSession& session) {
   auto precision = parse_dtype(options.dtype);
@@ -96,15 +119,16 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
   if (!kv_type) return forward_error(kv_type);
   ProgressBar progress("loading weights", total_bytes(*session.checkpoint) >> 20, "MiB");
   int64_t loaded = 0;
-  WeightLoader loader{*session.checkpoint, *session.team, session.features, *precision,
+  WeightLoader loader{*session.checkpoint, session.teams->team(0), session.features, *precision,
                       [&](int64_t bytes) {
                         const int64_t before = loaded >> 20;
                         loaded += bytes;
                         progress.advance((loaded >> 20) - before);
                       }};
   loader.kv_type = *kv_type;
+  warn_of_small_nodes(*session.checkpoint, *session.teams);
   if (!options.quantization.name.empty()) loader.quantization = options.quantization;
-  return load_model(loader);
+  return load_model(loader, *session.teams);
 }
 
 // EOS may be listed in both files; generation_config.json is the one that chat models complete.
@@ -126,9 +150,9 @@ std::vector<TokenId> eos_token_ids(const ModelSession& session) {
 
 void log_machine(const ModelSession& session) {
   const MemoryLimits memory = detect_memory_limits();
-  log::info("{}; kernels: {} ({}); {} threads; memory {:.1f} of {:.1f} GiB free{}",
-            cpu_model_name(), to_string(session.features.isa()), session.features.describe(),
-            session.team->size(), static_cast<double>(memory.available) / (1 << 30),
+  log::info("{}; kernels: {} ({}); {}; memory {:.1f} of {:.1f} GiB free{}", cpu_model_name(),
+            to_string(session.features.isa()), session.features.describe(),
+            session.teams->describe(), static_cast<double>(memory.available) / (1 << 30),
             static_cast<double>(memory.total) / (1 << 30),
             memory.limited_by_cgroup ? " (cgroup limit)" : "");
 }
@@ -166,6 +190,21 @@ void ModelOptions::add_to(CLI::App& command) {
                   "Compute threads (0: one per physical core that the process may use)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  command
+      .add_option(
+          "--tensor-parallel-size,--tp-size,--tp", tensor_parallel_size,
+          "Ranks that compute each layer together, with a team of threads and a part of the "
+          "weights each: one per memory node is best")
+      ->check(CLI::Range(1, CommunicatorGroup::kMaxRanks))
+      ->capture_default_str();
+  command
+      .add_option("--numa", numa,
+                  "Memory nodes that threads and weights are placed by: auto (the machine's), off, "
+                  "or NxC for N logical nodes of C cores")
+      ->capture_default_str();
+  command.add_option(
+      "--cpu-bind", cpu_bind,
+      "CPUs of each rank's threads, such as \"0-42|43-85\", instead of one per core");
   command.add_flag("!--no-pin-threads", pin_threads, "Let the system place the compute threads");
   command
       .add_option("--context-length", context_length,
@@ -235,15 +274,24 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   auto features = usable_cpu_features();
   if (!features) return forward_error(features);
   session.features = *features;
-  auto team = make_team(options);
-  if (!team) return forward_error(team);
-  session.team = std::move(*team);
+  auto teams = make_teams(options);
+  if (!teams) return forward_error(teams);
+  session.teams = std::move(*teams);
   log_machine(session);
 
   auto checkpoint = Checkpoint::open(options.model_path);
   if (!checkpoint) return forward_error(checkpoint);
   session.checkpoint = std::move(*checkpoint);
-  auto model = load_weights(options, session);
+  if (const size_t nodes = detect_topology().nodes.size();
+      nodes > 1 && options.tensor_parallel_size == 1) {
+    log::info("{} memory nodes: --tp {} would give each its own part of the weights", nodes, nodes);
+  }
+  // On a thread of its own, which may be pinned: what it touches first lies where it is read.
+  Expected<std::unique_ptr<Model>> model;
+  std::thread([&] {
+    session.teams->adopt_caller();
+    model = load_weights(options, session);
+  }).join();
   if (!model) return forward_error(model);
   session.model = std::move(*model);
   return session;

@@ -8,8 +8,8 @@
 
 #include "core/cpu.h"
 #include "core/status.h"
-#include "core/thread_team.h"
 #include "engine/engine.h"
+#include "parallel/team_group.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
@@ -25,6 +25,9 @@ struct ModelOptions {
   std::string chat_template_path;    // replaces the checkpoint's
   int threads = 0;                   // 0: one per physical core that may be used
   bool pin_threads = true;
+  int tensor_parallel_size = 1;
+  std::string numa = "auto";  // see parallel/placement.h
+  std::string cpu_bind;
   int64_t context_length = 0;  // 0: the model's
   std::string log_level = "info";
   EngineConfig engine;
@@ -37,10 +40,10 @@ struct ModelOptions {
 Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint);
 
 // A loaded model with everything around it. Members are destroyed in reverse order: the engine
-// first, which the team and the checkpoint outlive.
+// first, which the teams and the checkpoint outlive.
 struct ModelSession {
   CpuFeatures features;
-  std::unique_ptr<ThreadTeam> team;
+  std::unique_ptr<TeamGroup> teams;
   std::unique_ptr<Checkpoint> checkpoint;
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;

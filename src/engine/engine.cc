@@ -252,6 +252,7 @@ Expected<uint64_t> ThreadedEngine::submit(Request request) {
 }
 
 void ThreadedEngine::run() {
+  model_->adopt_caller();
   for (;;) {
     const bool idle = scheduler_.idle();
     if (idle) publish(true);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/gemm/packed_weight.h"
+#include "nn/collective_steps.h"
 #include "nn/forward_recorder.h"
 
 namespace tw {
@@ -18,6 +20,8 @@ class Decoder final : public Model {
 
   Decoder(const ModelConfig& config, const DecoderOptions& options, const WeightLoader& loader)
       : config_(config), options_(options), team_(loader.team), features_(loader.features) {
+    if (loader.communicator != nullptr) communicator_ = *loader.communicator;
+    vocabulary_ = loader.shard.share(config.vocab_size, kernels::kTileN);
     limits_.vocab_size = config.vocab_size;
     limits_.max_position_embeddings = config.max_position_embeddings;
   }
@@ -34,6 +38,8 @@ class Decoder final : public Model {
     return {};
   }
 
+  void adopt_caller() override { team_.pin_caller(); }
+
   Matrix<const float> forward(const Batch& batch) override {
     plan_.run(batch, team_, trace_);
     const Matrix<float> logits = plan_.view(logits_, batch.num_logits());
@@ -41,6 +47,11 @@ class Decoder final : public Model {
   }
 
   int num_threads() const override { return team_.size(); }
+
+  LinearSlice vocabulary_slice() const {
+    if (!communicator_) return {};
+    return {.rows = {{vocabulary_}}};
+  }
   void set_trace(StepTrace* trace) override { trace_ = trace; }
 
  private:
@@ -54,7 +65,12 @@ class Decoder final : public Model {
     const int64_t hidden_size = config_.hidden_size;
 
     const ValueId hidden = plan.add_value(RowKind::tokens, hidden_size);  // the residual stream
-    record_embedding(plan, kernels, embed_tokens_.table(), options_.embedding_scale, hidden);
+    record_summed(recorder, hidden, kernels::Epilogue::store, BlockShare::part,
+                  [&](ValueId output, kernels::Epilogue) -> Status {
+                    record_embedding(plan, kernels, embed_tokens_.table(), options_.embedding_scale,
+                                     output, vocabulary_.begin);
+                    return {};
+                  });
     for (const ResidualBlock& residual : blocks_) {
       ValueId input = hidden;
       if (!residual.norm_before.empty()) {
@@ -64,23 +80,52 @@ class Decoder final : public Model {
       const bool adds = residual.norm_after.empty();
       const ValueId output = adds ? hidden : recorder.shared_value("delta", hidden_size);
       const auto epilogue = adds ? kernels::Epilogue::accumulate : kernels::Epilogue::store;
-      if (Status status = residual.block->record(recorder, input, output, epilogue); !status) {
-        return forward_error(status);
-      }
+      Status status =
+          record_summed(recorder, output, epilogue, residual.block->share(),
+                        [&](ValueId summand, kernels::Epilogue summand_epilogue) {
+                          return residual.block->record(recorder, input, summand, summand_epilogue);
+                        });
+      if (!status) return forward_error(status);
       if (!adds) record_add_normed(plan, kernels, output, residual.norm_after, epsilon, hidden);
     }
 
     const ValueId last = plan.add_value(RowKind::logits, hidden_size);
     const ValueId last_normed = plan.add_value(RowKind::logits, hidden_size);
-    logits_ = plan.add_value(RowKind::logits, config_.vocab_size);
+    const ValueId own_logits = plan.add_value(RowKind::logits, vocabulary_.size());
     record_gather_logit_rows(plan, hidden, last);
     record_rms_norm(plan, kernels, last, norm_, epsilon, last_normed);
     const Linear& head = lm_head_ ? *lm_head_ : embed_tokens_;
-    head.record(plan, recorder.prepared(), last_normed, logits_);
+    head.record(plan, recorder.prepared(), last_normed, own_logits);
     if (options_.logit_soft_cap > 0) {
-      record_soft_cap(plan, kernels, options_.logit_soft_cap, logits_);
+      record_soft_cap(plan, kernels, options_.logit_soft_cap, own_logits);
+    }
+    logits_ = own_logits;
+    if (communicator_) {
+      // The first rank's are those that the engine sees.
+      std::optional<ValueId> all;
+      if (communicator_->rank() == 0) {
+        logits_ = plan.add_value(RowKind::logits, config_.vocab_size);
+        all = logits_;
+      }
+      record_all_gather(plan, *communicator_, own_logits, all);
     }
     return plan.finish();
+  }
+
+  // Records what gives `output` or, of several ranks, this one's summand of it and their sum.
+  template <typename Record>
+  Status record_summed(ForwardRecorder& recorder, ValueId output, kernels::Epilogue epilogue,
+                       BlockShare share, const Record& record) {
+    if (!communicator_) return record(output, epilogue);
+    std::optional<ValueId> summand;
+    if (share != BlockShare::none) {
+      summand = recorder.shared_value(num_sums_ % 2 == 0 ? "even_summand" : "odd_summand",
+                                      recorder.plan().columns(output));
+      if (Status status = record(*summand, kernels::Epilogue::store); !status) return status;
+    }
+    ++num_sums_;
+    record_all_reduce(recorder.plan(), *communicator_, summand, output, epilogue);
+    return {};
   }
 
   const ModelConfig config_;
@@ -88,8 +133,11 @@ class Decoder final : public Model {
   ThreadTeam& team_;
   const CpuFeatures features_;
   ModelLimits limits_;
+  std::optional<Communicator> communicator_;  // of several ranks
+  Range vocabulary_;                          // of this rank
+  int64_t num_sums_ = 0;                      // recorded so far
 
-  Linear embed_tokens_;  // [vocab_size, hidden_size]
+  Linear embed_tokens_;  // [this rank's vocabulary, hidden_size]
   std::vector<ResidualBlock> blocks_;
   std::vector<float> norm_;        // [hidden_size]
   std::optional<Linear> lm_head_;  // absent when tied to embed_tokens
@@ -127,7 +175,7 @@ DecoderLoader::DecoderLoader(const WeightLoader& loader, const ModelConfig& conf
       prefix_(text_prefix(loader.checkpoint)),
       decoder_(std::make_unique<Decoder>(config, options_, loader)) {
   load_.linear({prefix_ + "embed_tokens"}, config.hidden_size, {config.vocab_size}, false,
-               decoder_->embed_tokens_);
+               decoder_->embed_tokens_, {}, decoder_->vocabulary_slice());
 }
 
 DecoderLoader::~DecoderLoader() = default;
@@ -166,6 +214,12 @@ void DecoderLoader::add(int64_t index, const BlockNorms& norms,
     load_.fail(std::move(block.error()));
     return;
   }
+  if (!loader_.shard.is_whole() && (*block)->share() == BlockShare::whole) {
+    load_.fail({ErrorCode::unsupported,
+                fmt::format("{}: layer {} has a kind of block that --tp can't divide; use --tp 1",
+                            loader_.checkpoint.path().string(), index)});
+    return;
+  }
   Decoder::ResidualBlock residual;
   residual.block = std::move(*block);
   const auto norm = [&](const std::string& name, std::vector<float>& weight) {
@@ -185,7 +239,7 @@ Expected<std::unique_ptr<Model>> DecoderLoader::finish() {
                     decoder_->norm_);
   if (!config.tie_word_embeddings) {
     load_.linear({lm_head_name(loader_.checkpoint)}, config.hidden_size, {config.vocab_size}, false,
-                 decoder_->lm_head_.emplace());
+                 decoder_->lm_head_.emplace(), {}, decoder_->vocabulary_slice());
   }
   if (Status status = load_.status(); !status) return forward_error(status);
   return std::move(decoder_);

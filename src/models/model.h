@@ -31,6 +31,10 @@ class Model {
   virtual Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
                          int32_t max_num_seqs) = 0;
 
+  // Called by the thread that calls forward() from then on, before it does: it becomes a member of
+  // the team, on a core of its own.
+  virtual void adopt_caller() {}
+
   // Computes one step. Returns logits [batch.num_logits(), vocab_size] fp32, valid until the next
   // call. Allocates nothing. batch.num_tokens() <= max_num_tokens.
   virtual Matrix<const float> forward(const Batch& batch) = 0;

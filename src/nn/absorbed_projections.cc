@@ -4,6 +4,7 @@
 
 #include "kernels/gemm/unpack.h"
 #include "weights/packing.h"
+#include "weights/sliced_matrix.h"
 
 namespace tw {
 namespace {
@@ -112,9 +113,10 @@ Expected<PackedWeight> value_rows(const PackedWeight& weight, const HeadSizes& s
 Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& loader,
                                                         const std::string& module,
                                                         int32_t num_heads, int64_t nope_dim,
-                                                        int64_t value_dim, int64_t latent_dim) {
+                                                        int64_t value_dim, int64_t latent_dim,
+                                                        Range heads) {
   const Checkpoint& checkpoint = loader.checkpoint;
-  const HeadSizes sizes{num_heads, nope_dim, value_dim, latent_dim};
+  const HeadSizes sizes{heads.size(), nope_dim, value_dim, latent_dim};
   for (const int64_t size : {nope_dim, value_dim, latent_dim}) {
     if (size % kTileN == 0) continue;
     return error(ErrorCode::unsupported,
@@ -124,6 +126,10 @@ Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& load
   }
   auto matrix = loader.scheme->open(checkpoint, module, num_heads * sizes.rows(), latent_dim);
   if (!matrix) return forward_error(matrix);
+  if (heads.size() != num_heads) {
+    const Range rows = {heads.begin * sizes.rows(), heads.end * sizes.rows()};
+    *matrix = std::make_unique<SlicedRows>(std::move(*matrix), std::vector<Range>{rows});
+  }
   if (!(*matrix)->input_order().empty()) {
     return error(ErrorCode::unsupported,
                  "{}: {} is quantized in another order of columns (act-order), which multi-head "
@@ -143,8 +149,9 @@ Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& load
   if (!keys) return forward_error(keys);
   auto values = value_rows(*whole, sizes);
   if (!values) return forward_error(values);
-  return AbsorbedProjections{BatchedLinear(std::move(*keys), num_heads, loader),
-                             BatchedLinear(std::move(*values), num_heads, loader)};
+  const auto count = static_cast<int32_t>(heads.size());
+  return AbsorbedProjections{BatchedLinear(std::move(*keys), count, loader),
+                             BatchedLinear(std::move(*values), count, loader)};
 }
 
 }  // namespace tw

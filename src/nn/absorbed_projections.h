@@ -23,10 +23,10 @@ struct AbsorbedProjections {
   BatchedLinear keys;
   BatchedLinear values;
 
-  // Sizes are multiples of 16; unsupported otherwise.
+  // Of num_heads, `heads` are loaded. Sizes are multiples of 16; unsupported otherwise.
   static Expected<AbsorbedProjections> load(const WeightLoader& loader, const std::string& module,
                                             int32_t num_heads, int64_t nope_dim, int64_t value_dim,
-                                            int64_t latent_dim);
+                                            int64_t latent_dim, Range heads);
 };
 
 }  // namespace tw

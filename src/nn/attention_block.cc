@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "nn/forward_recorder.h"
+#include "nn/head_share.h"
 #include "nn/load_sequence.h"
 
 namespace tw {
@@ -14,12 +15,17 @@ class AttentionBlock final : public Block {
   static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
                                                const std::string& prefix,
                                                const AttentionConfig& config) {
-    auto block = std::unique_ptr<AttentionBlock>(new AttentionBlock(config, loader.kv_type));
+    auto heads = HeadShare::of(loader, prefix, config);
+    if (!heads) return forward_error(heads);
+    auto block =
+        std::unique_ptr<AttentionBlock>(new AttentionBlock(config, *heads, loader.kv_type));
+    if (block->share_ == BlockShare::none) return block;
     if (Status valid = block->shape(block->layout(kernels::kTokenBlock, 1)).validate(); !valid) {
       return error(valid.error().code, "{}: {}", loader.checkpoint.path().string(),
                    valid.error().message);
     }
-    const int64_t q_size = block->q_size(), kv_size = block->kv_size();
+    const int64_t head_dim = config.head_dim;
+    const int64_t q_size = config.num_heads * head_dim, kv_size = config.num_kv_heads * head_dim;
     std::vector<int64_t> qkv_sizes = {q_size, kv_size, kv_size};
     if (config.qkv_names.size() == 1) qkv_sizes = {q_size + 2 * kv_size};
     std::vector<RowOrder> orders;
@@ -30,9 +36,11 @@ class AttentionBlock final : public Block {
     }
     LoadSequence load(loader, prefix + ".");
     load.linear(config.qkv_names, config.hidden_size, qkv_sizes, config.qkv_bias, block->qkv_proj_,
-                orders);
-    load.linear({config.output_name}, q_size, {config.hidden_size}, config.output_bias,
-                block->o_proj_);
+                orders, heads->qkv_slice(config));
+    // Ranks' outputs are added: one of them brings the bias.
+    load.linear({config.output_name}, q_size, {config.hidden_size},
+                config.output_bias && loader.shard.rank == 0, block->o_proj_, {},
+                heads->output_slice(config));
     if (config.qk_norm != QkNormKind::none) {
       const bool per_head = config.qk_norm == QkNormKind::per_head;
       QkNorm& norm = block->qk_norm_;
@@ -44,6 +52,7 @@ class AttentionBlock final : public Block {
     }
     if (!config.sinks_name.empty()) {
       load.vector(config.sinks_name, config.num_heads, block->sinks_);
+      if (load.status()) heads->keep_own(block->sinks_);
     }
     if (Status status = load.status(); !status) return forward_error(status);
     if (loader.kv_type == kernels::KvType::fp8_e4m3) {
@@ -55,8 +64,11 @@ class AttentionBlock final : public Block {
   }
 
   int64_t cache_bytes_per_token() const override {
+    if (share_ == BlockShare::none) return 0;
     return layout(kernels::kTokenBlock, 1).bytes_per_token();
   }
+
+  BlockShare share() const override { return share_; }
 
   Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
                 kernels::Epilogue epilogue) override {
@@ -83,8 +95,13 @@ class AttentionBlock final : public Block {
   }
 
  private:
-  AttentionBlock(const AttentionConfig& config, kernels::KvType kv_type)
-      : config_(config), kv_type_(kv_type) {}
+  AttentionBlock(const AttentionConfig& config, const HeadShare& heads, kernels::KvType kv_type)
+      : config_(config), kv_type_(kv_type) {
+    if (heads.is_whole) return;
+    config_.num_heads = static_cast<int32_t>(heads.heads.size());
+    config_.num_kv_heads = static_cast<int32_t>(heads.kv_heads.size());
+    if (heads.heads.empty()) share_ = BlockShare::none;
+  }
 
   // Calibrated scales, as compressed-tensors (and SGLang), ModelOpt and older exports name them.
   Status load_cache_scales(const WeightLoader& loader, const std::string& prefix) {
@@ -119,8 +136,9 @@ class AttentionBlock final : public Block {
     return shape;
   }
 
-  AttentionConfig config_;
+  AttentionConfig config_;  // of this rank's heads
   kernels::KvType kv_type_;
+  BlockShare share_ = BlockShare::part;
   float key_scale_ = 1.0f, value_scale_ = 1.0f;
   Linear qkv_proj_;  // hidden -> queries, keys, values
   Linear o_proj_;    // attention output -> hidden

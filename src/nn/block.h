@@ -14,16 +14,27 @@ namespace tw {
 
 class ForwardRecorder;
 
+// What a block computes on a rank of tensor parallelism.
+enum class BlockShare : uint8_t {
+  whole,  // everything: the block knows no ranks
+  part,   // a summand; the ranks' outputs add up to the block's
+  none,   // nothing: there are more ranks than parts
+};
+
 class Block {
  public:
   virtual ~Block() = default;
+
+  // Of what was loaded, for a loader with several ranks.
+  virtual BlockShare share() const { return BlockShare::whole; }
 
   // What the block keeps for each token of a sequence (keys and values).
   virtual int64_t cache_bytes_per_token() const { return 0; }
 
   // Allocates the block's cache for the recorder's limits and records
   //   output = f(input) (store) or output += f(input) (accumulate).
-  // Both are [tokens, hidden_size]; they are distinct, or the epilogue is accumulate. Called once.
+  // Both are [tokens, hidden_size]; they are distinct, or the epilogue is accumulate. Called once,
+  // and not for a share of none.
   virtual Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
                         kernels::Epilogue epilogue) = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "weights/packing.h"
+#include "weights/sliced_matrix.h"
 
 namespace tw {
 namespace {
@@ -37,6 +38,40 @@ Status check_order(const WeightLoader& loader, const Matrices& matrices) {
   return {};
 }
 
+// Leaves this rank's part of the intermediate size: rows of gate and up, columns of down.
+Status keep_share(const WeightLoader& loader, ExpertMatrices& matrices) {
+  if (loader.shard.is_whole()) return {};
+  // Where formats differ, the coarsest decides.
+  const auto& coarsest = *std::ranges::max_element(matrices.down, {}, [](const auto& matrix) {
+    return SlicedColumns::column_block(matrix->format());
+  });
+  auto share = loader.share_of_columns(*coarsest);
+  if (!share) return forward_error(share);
+  if (share->empty()) {
+    return error(ErrorCode::unsupported,
+                 "{}: {} ({}) has {} columns in blocks of {}, too few for --tp {}",
+                 loader.checkpoint.path().string(), coarsest->name(),
+                 kernels::traits(coarsest->format()).name, coarsest->columns(),
+                 SlicedColumns::column_block(coarsest->format()), loader.shard.size);
+  }
+  const auto keep_rows = [&](std::unique_ptr<StoredMatrix>& matrix) {
+    matrix = std::make_unique<SlicedRows>(std::move(matrix), std::vector<Range>{*share});
+  };
+  std::ranges::for_each(matrices.gate, keep_rows);
+  std::ranges::for_each(matrices.up, keep_rows);
+  for (auto& matrix : matrices.down) {
+    matrix = std::make_unique<SlicedColumns>(std::move(matrix), *share);
+  }
+  const auto keep_elements = [&](std::vector<float>& bias) {
+    bias = {bias.begin() + share->begin, bias.begin() + share->end};
+  };
+  std::ranges::for_each(matrices.gate_bias, keep_elements);
+  std::ranges::for_each(matrices.up_bias, keep_elements);
+  // Ranks' outputs are added: one of them brings the bias.
+  if (loader.shard.rank > 0) matrices.down_bias.clear();
+  return {};
+}
+
 // Tensors of all experts may be one and the same.
 void release(const WeightLoader& loader, std::vector<const StoredTensor*> tensors) {
   std::sort(tensors.begin(), tensors.end());
@@ -49,15 +84,18 @@ void release(const WeightLoader& loader, std::vector<const StoredTensor*> tensor
 
 }  // namespace
 
-Expected<Experts> Experts::load(const WeightLoader& loader, const ExpertMatrices& matrices,
+Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matrices,
                                 const kernels::ExpertActivation& activation) {
+  for (const Matrices* part : {&matrices.gate, &matrices.up, &matrices.down}) {
+    if (Status status = check_order(loader, *part); !status) return forward_error(status);
+  }
+  if (Status status = keep_share(loader, matrices); !status) return forward_error(status);
   Experts experts;
   experts.activation_ = activation;
   experts.weights_.resize(matrices.gate.size());
   std::vector<const StoredMatrix*> all;
   std::vector<const StoredTensor*> tensors;
   for (const Matrices* part : {&matrices.gate, &matrices.up, &matrices.down}) {
-    if (Status status = check_order(loader, *part); !status) return forward_error(status);
     for (const auto& matrix : *part) {
       all.push_back(matrix.get());
       tensors.insert(tensors.end(), matrix->tensors().begin(), matrix->tensors().end());

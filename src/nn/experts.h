@@ -18,8 +18,9 @@ class Experts {
  public:
   Experts() = default;
 
-  // Packs all matrices, in parallel over all of them.
-  static Expected<Experts> load(const WeightLoader& loader, const ExpertMatrices& matrices,
+  // Packs all matrices, in parallel over all of them. A rank of tensor parallelism keeps its part
+  // of every expert's intermediate size.
+  static Expected<Experts> load(const WeightLoader& loader, ExpertMatrices matrices,
                                 const kernels::ExpertActivation& activation);
 
   bool empty() const { return weights_.empty(); }

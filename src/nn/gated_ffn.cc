@@ -17,13 +17,29 @@ class GatedFfn final : public Block {
     const int64_t size = config.intermediate_size;
     std::vector<int64_t> gate_up_sizes = {size, size};
     if (config.gate_up_names.size() == 1) gate_up_sizes = {2 * size};
+    LinearSlice gate_up_slice, down_slice;
+    if (!loader.shard.is_whole()) {
+      auto share =
+          loader.share_of_columns(prefix + "." + config.down_name, config.hidden_size, size);
+      if (!share) return forward_error(share);
+      block->share_ = share->empty() ? BlockShare::none : BlockShare::part;
+      if (share->empty()) return block;
+      const Range up = {size + share->begin, size + share->end};
+      gate_up_slice.rows = {{*share}, {*share}};
+      if (config.gate_up_names.size() == 1) gate_up_slice.rows = {{*share, up}};
+      down_slice.columns = *share;
+    }
     LoadSequence load(loader, prefix + ".");
     load.linear(config.gate_up_names, config.hidden_size, gate_up_sizes, config.bias,
-                block->gate_up_proj_);
-    load.linear({config.down_name}, size, {config.hidden_size}, config.bias, block->down_proj_);
+                block->gate_up_proj_, {}, gate_up_slice);
+    // Ranks' outputs are added: one of them brings the bias.
+    load.linear({config.down_name}, size, {config.hidden_size},
+                config.bias && loader.shard.rank == 0, block->down_proj_, {}, down_slice);
     if (Status status = load.status(); !status) return forward_error(status);
     return block;
   }
+
+  BlockShare share() const override { return share_; }
 
   Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
                 kernels::Epilogue epilogue) override {
@@ -39,6 +55,7 @@ class GatedFfn final : public Block {
   explicit GatedFfn(kernels::Activation activation) : activation_(activation) {}
 
   kernels::Activation activation_;
+  BlockShare share_ = BlockShare::part;
   Linear gate_up_proj_;  // hidden -> 2 x intermediate
   Linear down_proj_;     // intermediate -> hidden
 };

@@ -15,24 +15,35 @@ Matrix<T> rows_at(const StepContext& context, size_t offset, int64_t rows, int64
 class EmbeddingStep final : public Step {
  public:
   EmbeddingStep(const kernels::EmbeddingKernels& kernels, const kernels::PackedWeight& table,
-                float scale, size_t output)
-      : kernels_(kernels), table_(table), scale_(scale), output_(output) {}
+                float scale, int64_t first_id, size_t output)
+      : kernels_(kernels), table_(table), scale_(scale), first_id_(first_id), output_(output) {}
 
   std::string_view name() const override { return "embedding"; }
 
   void run(const StepContext& context) const override {
     const int64_t rows = context.batch.num_tokens();
-    kernels::EmbeddingArguments arguments;
-    arguments.token_ids = context.batch.token_ids.data();
-    arguments.scale = scale_;
-    arguments.out = rows_at<float>(context, output_, rows, table_.k());
-    kernels_.packed(arguments, table_, context.member.share(rows));
+    const Matrix<float> out = rows_at<float>(context, output_, rows, table_.k());
+    const Range share = context.member.share(rows);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+      const int64_t id = context.batch.token_ids[static_cast<size_t>(row)] - first_id_;
+      if (id < 0 || id >= table_.n()) {
+        std::fill_n(out.row(row), out.cols, 0.0f);
+        continue;
+      }
+      const auto local_id = static_cast<int32_t>(id);
+      kernels::EmbeddingArguments arguments;
+      arguments.token_ids = &local_id;
+      arguments.scale = scale_;
+      arguments.out = dense_matrix(out.row(row), 1, out.cols);
+      kernels_.packed(arguments, table_, {0, 1});
+    }
   }
 
  private:
   const kernels::EmbeddingKernels& kernels_;
   const kernels::PackedWeight& table_;
   float scale_;
+  int64_t first_id_;
   size_t output_;
 };
 
@@ -166,11 +177,12 @@ LayerKernels LayerKernels::select(const CpuFeatures& features) {
 }
 
 void record_embedding(PlanRecorder& recorder, const LayerKernels& kernels,
-                      const kernels::PackedWeight& table, float scale, ValueId output) {
+                      const kernels::PackedWeight& table, float scale, ValueId output,
+                      int64_t first_id) {
   TW_CHECK(recorder.columns(output) == table.k());
-  recorder.add(
-      std::make_unique<EmbeddingStep>(kernels.embedding, table, scale, recorder.offset(output)), {},
-      {{output, Split::rows}});
+  recorder.add(std::make_unique<EmbeddingStep>(kernels.embedding, table, scale, first_id,
+                                               recorder.offset(output)),
+               {}, {{output, Split::rows}});
 }
 
 void record_rms_norm(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,

@@ -20,9 +20,11 @@ struct LayerKernels {
   static LayerKernels select(const CpuFeatures& features);
 };
 
-// output[token] = scale * table[token_id]; `table` must outlive the plan.
+// output[token] = scale * table[token_id - first_id], and zeros for ids that the table has not (a
+// rank's part of the vocabulary). `table` must outlive the plan.
 void record_embedding(PlanRecorder& recorder, const LayerKernels& kernels,
-                      const kernels::PackedWeight& table, float scale, ValueId output);
+                      const kernels::PackedWeight& table, float scale, ValueId output,
+                      int64_t first_id = 0);
 
 // output = RMSNorm(input) * weight; `weight` must outlive the plan.
 void record_rms_norm(PlanRecorder& recorder, const LayerKernels& kernels, ValueId input,

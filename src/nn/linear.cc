@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "weights/packing.h"
 #include "weights/reordered_matrix.h"
+#include "weights/sliced_matrix.h"
 
 namespace tw {
 namespace {
@@ -202,9 +203,11 @@ ValueId PreparedInputs::scratch_for(kernels::ActivationFormat format, int64_t co
 
 Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
                               int64_t input_size, const std::vector<int64_t>& output_sizes,
-                              bool biases, const std::vector<RowOrder>& row_orders) {
+                              bool biases, const std::vector<RowOrder>& row_orders,
+                              const LinearSlice& slice) {
   TW_CHECK(prefixes.size() == output_sizes.size() && loader.scheme != nullptr);
   TW_CHECK(row_orders.empty() || row_orders.size() == prefixes.size());
+  TW_CHECK(slice.rows.empty() || slice.rows.size() == prefixes.size());
   const Checkpoint& checkpoint = loader.checkpoint;
   std::vector<std::unique_ptr<StoredMatrix>> owned;
   std::vector<const StoredMatrix*> matrices;
@@ -214,12 +217,18 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
     if (!row_orders.empty()) {
       *matrix = std::make_unique<ReorderedMatrix>(std::move(*matrix), row_orders[i]);
     }
+    if (!slice.rows.empty()) {
+      *matrix = std::make_unique<SlicedRows>(std::move(*matrix), slice.rows[i]);
+    }
+    if (slice.columns) {
+      *matrix = std::make_unique<SlicedColumns>(std::move(*matrix), *slice.columns);
+    }
     matrices.push_back(matrix->get());
     owned.push_back(std::move(*matrix));
   }
 
   Linear linear;
-  linear.input_size_ = input_size;
+  linear.input_size_ = slice.columns ? slice.columns->size() : input_size;
   for (size_t begin = 0; begin < matrices.size();) {
     size_t end = begin + 1;
     const kernels::WeightFormat format = matrices[begin]->format();
@@ -244,7 +253,13 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
         auto bias = loader.load_vector(prefixes[i] + ".bias", output_sizes[i],
                                        row_orders.empty() ? RowOrder{} : row_orders[i]);
         if (!bias) return forward_error(bias);
-        part.bias.insert(part.bias.end(), bias->begin(), bias->end());
+        if (slice.rows.empty()) {
+          part.bias.insert(part.bias.end(), bias->begin(), bias->end());
+        } else {
+          for (const Range& rows : slice.rows[i]) {
+            part.bias.insert(part.bias.end(), bias->begin() + rows.begin, bias->begin() + rows.end);
+          }
+        }
       }
       for (const StoredTensor* tensor : matrices[i]->tensors()) {
         if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensor->data.size()));

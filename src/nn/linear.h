@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,13 @@
 
 namespace tw {
 
+// The part of a linear layer that one rank of tensor parallelism holds.
+struct LinearSlice {
+  // Of each prefix, the rows that are kept, in order; empty: all.
+  std::vector<std::vector<Range>> rows = {};
+  std::optional<Range> columns = {};  // none: all
+};
+
 class Linear {
  public:
   Linear() = default;
@@ -24,10 +32,12 @@ class Linear {
   // Loads the weight of each prefix, in order, from the tensors that the checkpoint's quantization
   // scheme has for it ("<prefix>.weight", scales), and "<prefix>.bias" where `biases` is set.
   // `output_sizes` are the rows that each must have, `input_size` the columns of all. `row_orders`,
-  // if not empty, say where each row lies among the rows of its prefix.
+  // if not empty, say where each row lies among the rows of its prefix. `slice` counts rows in that
+  // order; sizes are those of the whole.
   static Expected<Linear> load(const WeightLoader& loader, const std::vector<std::string>& prefixes,
                                int64_t input_size, const std::vector<int64_t>& output_sizes,
-                               bool biases = false, const std::vector<RowOrder>& row_orders = {});
+                               bool biases = false, const std::vector<RowOrder>& row_orders = {},
+                               const LinearSlice& slice = {});
 
   int64_t input_size() const { return input_size_; }
   int64_t output_size() const { return output_size_; }

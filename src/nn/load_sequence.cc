@@ -24,11 +24,12 @@ void LoadSequence::fail(Error problem) {
 
 void LoadSequence::linear(const std::vector<std::string>& names, int64_t input_size,
                           const std::vector<int64_t>& output_sizes, bool biases, Linear& out,
-                          const std::vector<RowOrder>& row_orders) {
+                          const std::vector<RowOrder>& row_orders, const LinearSlice& slice) {
   if (!status_) return;
   std::vector<std::string> prefixed;
   for (const std::string& name : names) prefixed.push_back(prefix_ + name);
-  auto linear = Linear::load(loader_, prefixed, input_size, output_sizes, biases, row_orders);
+  auto linear =
+      Linear::load(loader_, prefixed, input_size, output_sizes, biases, row_orders, slice);
   if (linear) {
     out = std::move(*linear);
   } else {

@@ -23,7 +23,7 @@ class LoadSequence {
   // See Linear::load.
   void linear(const std::vector<std::string>& names, int64_t input_size,
               const std::vector<int64_t>& output_sizes, bool biases, Linear& out,
-              const std::vector<RowOrder>& row_orders = {});
+              const std::vector<RowOrder>& row_orders = {}, const LinearSlice& slice = {});
 
   // Keeps a problem found elsewhere, if it is the first.
   void fail(Error problem);

@@ -3,12 +3,55 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <numeric>
+
+#include "weights/sliced_matrix.h"
 
 namespace tw {
 
 const kernels::GemmKernel& WeightLoader::select_prefill_gemm(kernels::WeightFormat format) const {
   if (!separate_prefill_kernels) return kernels::select_gemm(format, precision, features);
   return kernels::select_prefill_gemm(format, prefill_precision.value_or(precision), features);
+}
+
+WeightLoader WeightLoader::for_team(ThreadTeam& other) const {
+  WeightLoader loader{checkpoint, other, features, precision, on_progress, scheme};
+  loader.separate_prefill_kernels = separate_prefill_kernels;
+  loader.prefill_precision = prefill_precision;
+  loader.kv_type = kv_type;
+  loader.quantization = quantization;
+  loader.shard = shard;
+  loader.communicator = communicator;
+  return loader;
+}
+
+Expected<Range> WeightLoader::share_of_columns(const std::string& module, int64_t rows,
+                                               int64_t columns,
+                                               std::initializer_list<int64_t> units) const {
+  if (shard.is_whole()) return Range{0, columns};
+  auto matrix = scheme->open(checkpoint, module, rows, columns);
+  if (!matrix) return forward_error(matrix);
+  return share_of_columns(**matrix, units);
+}
+
+Expected<Range> WeightLoader::share_of_columns(const StoredMatrix& matrix,
+                                               std::initializer_list<int64_t> units) const {
+  const int64_t columns = matrix.columns();
+  if (shard.is_whole()) return Range{0, columns};
+  if (!matrix.input_order().empty()) {
+    return error(
+        ErrorCode::unsupported,
+        "{}: {} has its columns in another order (act-order), which --tp can't divide; use "
+        "a checkpoint quantized with desc_act false, or --tp 1",
+        checkpoint.path().string(), matrix.name());
+  }
+  const int64_t block = SlicedColumns::column_block(matrix.format());
+  int64_t unit = block;
+  for (const int64_t each : units) {
+    unit = std::lcm(block, each);
+    if ((columns + unit - 1) / unit >= shard.size) break;
+  }
+  return shard.share(columns, unit);
 }
 
 Expected<std::vector<float>> WeightLoader::load_vector(std::string_view name, int64_t size,

@@ -12,6 +12,8 @@
 #include "core/thread_team.h"
 #include "kernels/attention/kv_layout.h"
 #include "kernels/gemm/gemm.h"
+#include "parallel/communicator.h"
+#include "parallel/tensor_shard.h"
 #include "weights/checkpoint.h"
 #include "weights/quantize/quantizer.h"
 #include "weights/schemes/scheme.h"
@@ -35,6 +37,21 @@ struct WeightLoader {
   const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
   kernels::KvType kv_type = kernels::KvType::bf16;       // of the KV cache
   std::optional<QuantizationOptions> quantization = {};  // of an unquantized checkpoint, at load
+  // Tensor parallelism: which part of each layer this rank holds, and how it meets the others,
+  // which hold the rest; null where there are none.
+  TensorShard shard = {};
+  const Communicator* communicator = nullptr;
+
+  // The same for another team.
+  WeightLoader for_team(ThreadTeam& other) const;
+
+  // This rank's part of a linear layer's columns, on borders that its format has and in multiples
+  // of the first of `units` that gives every rank a part, or of the last. Fails where columns can't
+  // be divided (act-order).
+  Expected<Range> share_of_columns(const std::string& module, int64_t rows, int64_t columns,
+                                   std::initializer_list<int64_t> units = {16, 1}) const;
+  Expected<Range> share_of_columns(const StoredMatrix& matrix,
+                                   std::initializer_list<int64_t> units = {16, 1}) const;
 
   // A one-dimensional tensor as float, of exactly `size` elements; an error names it otherwise.
   // Element i is element row_order.stored_row(i) of the tensor.

@@ -15,38 +15,54 @@ class MlaBlock final : public Block {
  public:
   static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
                                                const std::string& prefix, const MlaConfig& config) {
-    auto block = std::unique_ptr<MlaBlock>(new MlaBlock(config, loader.kv_type));
+    auto columns =
+        loader.share_of_columns(prefix + ".o_proj", config.hidden_size,
+                                int64_t{config.num_heads} * config.v_head_dim, {config.v_head_dim});
+    if (!columns) return forward_error(columns);
+    const Range heads = {columns->begin / config.v_head_dim, columns->end / config.v_head_dim};
+    auto block = std::unique_ptr<MlaBlock>(new MlaBlock(config, heads, loader.kv_type));
+    if (block->share_ == BlockShare::none) return block;
     if (Status valid = block->shape(block->layout(kernels::kTokenBlock, 1)).validate(); !valid) {
       return error(valid.error().code, "{}: {}", loader.checkpoint.path().string(),
                    valid.error().message);
     }
     LoadSequence load(loader, prefix + ".");
-    const int64_t heads = config.num_heads;
+    const int64_t q_dim = config.qk_nope_head_dim + config.qk_rope_head_dim;
+    const int64_t q_size = config.num_heads * q_dim;
+    LinearSlice q_slice, output_slice;
+    if (!loader.shard.is_whole()) {
+      q_slice.rows = {{{heads.begin * q_dim, heads.end * q_dim}}};
+      output_slice.columns = *columns;
+    }
     if (config.q_lora_rank > 0) {
       load.linear({"q_a_proj"}, config.hidden_size, {config.q_lora_rank}, config.bias,
                   block->q_a_proj_);
       load.norm_weight("q_a_layernorm", config.q_lora_rank, 0, block->q_a_norm_);
-      load.linear({"q_b_proj"}, config.q_lora_rank, {block->q_size()}, false, block->q_proj_);
+      load.linear({"q_b_proj"}, config.q_lora_rank, {q_size}, false, block->q_proj_, {}, q_slice);
     } else {
-      load.linear({"q_proj"}, config.hidden_size, {block->q_size()}, false, block->q_proj_);
+      load.linear({"q_proj"}, config.hidden_size, {q_size}, false, block->q_proj_, {}, q_slice);
     }
     load.linear({"kv_a_proj_with_mqa"}, config.hidden_size, {block->row_size()}, config.bias,
                 block->kv_a_proj_);
     load.norm_weight("kv_a_layernorm", config.kv_lora_rank, 0, block->kv_a_norm_);
-    load.linear({"o_proj"}, heads * config.v_head_dim, {config.hidden_size}, config.bias,
-                block->o_proj_);
+    // Ranks' outputs are added: one of them brings the bias.
+    load.linear({"o_proj"}, int64_t{config.num_heads} * config.v_head_dim, {config.hidden_size},
+                config.bias && loader.shard.rank == 0, block->o_proj_, {}, output_slice);
     if (Status status = load.status(); !status) return forward_error(status);
-    auto absorbed =
-        AbsorbedProjections::load(loader, prefix + ".kv_b_proj", config.num_heads,
-                                  config.qk_nope_head_dim, config.v_head_dim, config.kv_lora_rank);
+    auto absorbed = AbsorbedProjections::load(loader, prefix + ".kv_b_proj", config.num_heads,
+                                              config.qk_nope_head_dim, config.v_head_dim,
+                                              config.kv_lora_rank, heads);
     if (!absorbed) return forward_error(absorbed);
     block->absorbed_ = std::move(*absorbed);
     return block;
   }
 
   int64_t cache_bytes_per_token() const override {
+    if (share_ == BlockShare::none) return 0;
     return layout(kernels::kTokenBlock, 1).bytes_per_token();
   }
+
+  BlockShare share() const override { return share_; }
 
   Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
                 kernels::Epilogue epilogue) override {
@@ -79,7 +95,12 @@ class MlaBlock final : public Block {
   }
 
  private:
-  MlaBlock(const MlaConfig& config, kernels::KvType kv_type) : config_(config), kv_type_(kv_type) {}
+  MlaBlock(const MlaConfig& config, Range heads, kernels::KvType kv_type)
+      : config_(config),
+        kv_type_(kv_type),
+        share_(heads.empty() ? BlockShare::none : BlockShare::part) {
+    config_.num_heads = static_cast<int32_t>(heads.size());
+  }
 
   int64_t q_size() const {
     return int64_t{config_.num_heads} * (config_.qk_nope_head_dim + config_.qk_rope_head_dim);
@@ -103,8 +124,9 @@ class MlaBlock final : public Block {
     return normed;
   }
 
-  MlaConfig config_;
+  MlaConfig config_;  // of this rank's heads
   kernels::KvType kv_type_;
+  BlockShare share_;
   Linear q_a_proj_;               // hidden -> q_lora_rank, where there is one
   std::vector<float> q_a_norm_;   // [q_lora_rank]
   Linear q_proj_;                 // -> heads of [nope, rope]

@@ -208,7 +208,7 @@ class MoeBlock final : public Block {
     auto matrices = open_experts(loader.checkpoint, *loader.scheme,
                                  prefix + "." + config.experts_name, config.experts);
     if (!matrices) return forward_error(matrices);
-    auto routed = Experts::load(loader, *matrices, {*activation, config.clamped_swiglu});
+    auto routed = Experts::load(loader, std::move(*matrices), {*activation, config.clamped_swiglu});
     if (!routed) return forward_error(routed);
     block->routed_ = std::move(*routed);
     if (config.shared_intermediate_size > 0) {
@@ -218,6 +218,8 @@ class MoeBlock final : public Block {
     }
     return block;
   }
+
+  BlockShare share() const override { return BlockShare::part; }
 
   Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
                 kernels::Epilogue epilogue) override {
@@ -336,7 +338,7 @@ class MoeBlock final : public Block {
     open(".up_proj", size, hidden, matrices.up);
     open(".down_proj", hidden, size, matrices.down);
     if (!status) return forward_error(status);
-    return Experts::load(loader, matrices, {activation, config.clamped_swiglu});
+    return Experts::load(loader, std::move(matrices), {activation, config.clamped_swiglu});
   }
 
   MoeConfig config_;

@@ -89,8 +89,9 @@ bool PlanRecorder::needs_barrier(std::initializer_list<Access> reads,
 
 void PlanRecorder::add(std::unique_ptr<Step> step, std::initializer_list<Access> reads,
                        std::initializer_list<Access> writes) {
-  const bool barrier = needs_barrier(reads, writes);
-  if (barrier) {
+  const bool has_own = step->begins_with_barrier();
+  const bool barrier = !has_own && needs_barrier(reads, writes);
+  if (barrier || has_own) {
     for (State& state : states_) state = State{.version = state.version};
   }
   for (const Access& access : reads) {

@@ -71,6 +71,8 @@ class Step {
   // Computes this member's share. Called by all members of the team.
   virtual void run(const StepContext& context) const = 0;
   virtual StepCost cost(const Batch& batch) const { return {}; }
+  // Whether run() begins with a barrier of the team (or of more than it): no other is needed.
+  virtual bool begins_with_barrier() const { return false; }
 };
 
 class Plan {

@@ -79,6 +79,16 @@ class GoodInput(Command):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("Paris", result.stdout)
 
+    def test_two_ranks_say_the_same_as_one(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("needs two processors")
+        generate = ("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
+                    "--max-new-tokens", 16, "--log-level", "info")
+        one, two = run(*generate), run(*generate, "--numa", "2x1", "--tp", 2)
+        self.assertEqual(two.returncode, 0, two.stderr)
+        self.assertEqual(two.stdout, one.stdout)
+        self.assertRegex(two.stdout + two.stderr, r"rank 0: 1 thread on CPUs \d+.*rank 1: 1 thread on")
+
     def test_generate_stops_before_a_stop_string(self):
         result = run("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
                      "--stop", "Paris")
@@ -155,6 +165,11 @@ class BadInput(Command):
         self.expect_refused(self.generate(MODEL, "--mem-fraction-static", "2"),
                             "--mem-fraction-static")
         self.expect_refused(self.generate(MODEL, "--threads", "-1"), "--threads")
+        self.expect_refused(self.generate(MODEL, "--tp", "0"), "--tensor-parallel-size")
+        self.expect_refused(self.generate(MODEL, "--tp", "2", "--numa", "1x1"), "--tp 2", "1 core")
+        self.expect_refused(self.generate(MODEL, "--numa", "9999x1"), "--numa 9999x1", "may be used")
+        self.expect_refused(self.generate(MODEL, "--cpu-bind", "0|1"), "--cpu-bind", "--tp 1")
+        self.expect_refused(self.generate(MODEL, "--tp", "2", "--threads", "1"), "--threads 1")
         self.expect_refused(self.generate(MODEL, "--dtype", "int3"), "int3", "bfloat16")
         self.expect_refused(self.generate(MODEL, "--log-level", "loud"), "loud", "debug")
         self.expect_refused(self.generate(MODEL, "--temperature", "-1"), "temperature is -1")

@@ -89,7 +89,7 @@ Expected<AbsorbedProjections> load(const KvB& weights, const Json& config) {
   WeightLoader loader{checkpoint, team, CpuFeatures{}, kernels::ActivationPrecision::bf16, nullptr};
   loader.scheme = scheme->get();
   return AbsorbedProjections::load(loader, "kv_b_proj", kHeads, weights.nope, weights.value,
-                                   kLatent);
+                                   kLatent, {0, kHeads});
 }
 
 void expect_split(const KvB& weights, const AbsorbedProjections& absorbed, float relative_error) {

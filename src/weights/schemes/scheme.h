@@ -45,6 +45,11 @@ class StoredMatrix {
   // activations: column i of the packed weight meets activation input_order()[i]. Empty otherwise.
   virtual std::span<const int32_t> input_order() const { return {}; }
 
+  // Where this is columns [first_column(), first_column() + columns()) of another matrix, that one:
+  // it is packed, and the columns are taken from its panels. Null otherwise.
+  virtual const StoredMatrix* wider() const { return nullptr; }
+  virtual int64_t first_column() const { return 0; }
+
   // Writes one output channel, counted in Hugging Face's order whatever the file's. The panel is
   // zero before. Called by several threads at once, for different rows.
   virtual void pack_row(int64_t row, const ChannelWriter& channel) const = 0;

@@ -1,0 +1,94 @@
+#include "models/tensor_parallel.h"
+
+#include <vector>
+
+#include "models/registry.h"
+
+namespace tw {
+namespace {
+
+class TensorParallelModel final : public Model {
+ public:
+  explicit TensorParallelModel(TeamGroup& teams, const std::vector<int>& sizes)
+      : teams_(teams), group_(sizes), ranks_(sizes.size()) {
+    for (int rank = 0; rank < teams.num_ranks(); ++rank) communicators_.emplace_back(group_, rank);
+  }
+
+  Status load(const WeightLoader& loader, const std::vector<int>& sizes) {
+    const std::vector<TensorShard> shards = make_tensor_shards(sizes);
+    const Status status = on_all_ranks([&](int rank) -> Status {
+      WeightLoader own = loader.for_team(teams_.team(rank));
+      own.shard = shards[static_cast<size_t>(rank)];
+      own.communicator = &communicators_[static_cast<size_t>(rank)];
+      // Ranks read the same tensors at about the same time: one of them tells.
+      if (rank > 0) own.on_progress = nullptr;
+      auto model = load_model(own);
+      if (!model) return forward_error(model);
+      ranks_[static_cast<size_t>(rank)] = std::move(*model);
+      return {};
+    });
+    if (!status) return status;
+    limits_ = ranks_.front()->limits();
+    limits_.kv_bytes_per_token = 0;
+    for (const auto& rank : ranks_) {
+      limits_.kv_bytes_per_token += rank->limits().kv_bytes_per_token;
+    }
+    return {};
+  }
+
+  const ModelLimits& limits() const override { return limits_; }
+
+  Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                 int32_t max_num_seqs) override {
+    return on_all_ranks([&](int rank) {
+      return ranks_[static_cast<size_t>(rank)]->prepare(num_pages, page_size, max_num_tokens,
+                                                        max_num_seqs);
+    });
+  }
+
+  void adopt_caller() override { teams_.adopt_caller(); }
+
+  Matrix<const float> forward(const Batch& batch) override {
+    Matrix<const float> logits;
+    teams_.run([&](int rank) {
+      const Matrix<const float> own = ranks_[static_cast<size_t>(rank)]->forward(batch);
+      if (rank == 0) logits = own;
+    });
+    return logits;
+  }
+
+  // A trace is of the first rank: the others do the same at the same time.
+  int num_threads() const override { return ranks_.front()->num_threads(); }
+  void set_trace(StepTrace* trace) override { ranks_.front()->set_trace(trace); }
+
+ private:
+  // The first rank's problem, if there are any.
+  template <typename Body>
+  Status on_all_ranks(const Body& body) {
+    std::vector<Status> statuses(ranks_.size());
+    teams_.run([&](int rank) { statuses[static_cast<size_t>(rank)] = body(rank); });
+    for (Status& status : statuses) {
+      if (!status) return std::move(status);
+    }
+    return {};
+  }
+
+  TeamGroup& teams_;
+  CommunicatorGroup group_;
+  std::vector<Communicator> communicators_;
+  std::vector<std::unique_ptr<Model>> ranks_;
+  ModelLimits limits_;
+};
+
+}  // namespace
+
+Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGroup& teams) {
+  if (teams.num_ranks() == 1) return load_model(loader.for_team(teams.team(0)));
+  std::vector<int> sizes;
+  for (int rank = 0; rank < teams.num_ranks(); ++rank) sizes.push_back(teams.team(rank).size());
+  auto model = std::make_unique<TensorParallelModel>(teams, sizes);
+  if (Status status = model->load(loader, sizes); !status) return forward_error(status);
+  return model;
+}
+
+}  // namespace tw

@@ -1,0 +1,18 @@
+// A model whose layers several ranks of one host compute together, each with its part of the
+// weights, its own KV cache, plan and thread team (docs/parallelism.md).
+#pragma once
+
+#include <memory>
+
+#include "models/model.h"
+#include "nn/loader.h"
+#include "parallel/team_group.h"
+
+namespace tw {
+
+// Loads a rank's part on each team, all at the same time, or the whole model where there is one
+// team. `loader` says everything but teams and shards; its team is not used. The teams must outlive
+// the model.
+Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGroup& teams);
+
+}  // namespace tw

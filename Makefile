@@ -12,7 +12,7 @@ PORT ?= 30000
 PYTHON := .venv/bin/python
 
 .PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread test-xeon fuzz \
-  bench format lint clean
+  bench bench-instructions format lint clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -59,6 +59,9 @@ fuzz: ## run each fuzz target for a few seconds (FUZZ_SECONDS=5)
 
 bench: build ## measure kernels and model against the machine's limits
 	@bench/run.sh $(BUILD) $(MODEL)
+
+bench-instructions: build ## compare the GEMM kernels' instruction counts with the committed ones (COUNTS=check|update|print)
+	@bench/instructions.sh $(BUILD)/bench/tw_bench_instructions $${COUNTS:-check}
 
 format: ## rewrite the sources in the project's format
 	@tools/list_sources.sh | xargs clang-format -i

@@ -111,24 +111,62 @@ void warn_of_small_nodes(const Checkpoint& checkpoint, const TeamGroup& teams) {
   }
 }
 
+// Packs a checkpoint's weights for the session's teams. On a thread of its own, which may be
+// pinned: what it touches first lies where it is read.
 Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
-                                              const ModelSession& session) {
+                                              const ModelSession& session,
+                                              const Checkpoint& checkpoint) {
   auto precision = parse_dtype(options.dtype);
   if (!precision) return forward_error(precision);
   auto kv_type = parse_kv_cache_dtype(options.kv_cache_dtype);
   if (!kv_type) return forward_error(kv_type);
-  ProgressBar progress("loading weights", total_bytes(*session.checkpoint) >> 20, "MiB");
+  ProgressBar progress("loading weights", total_bytes(checkpoint) >> 20, "MiB");
   int64_t loaded = 0;
-  WeightLoader loader{*session.checkpoint, session.teams->team(0), session.features, *precision,
+  WeightLoader loader{checkpoint, session.teams->team(0), session.features, *precision,
                       [&](int64_t bytes) {
                         const int64_t before = loaded >> 20;
                         loaded += bytes;
                         progress.advance((loaded >> 20) - before);
                       }};
   loader.kv_type = *kv_type;
-  warn_of_small_nodes(*session.checkpoint, *session.teams);
+  warn_of_small_nodes(checkpoint, *session.teams);
   if (!options.quantization.name.empty()) loader.quantization = options.quantization;
-  return load_model(loader, *session.teams);
+  Expected<std::unique_ptr<Model>> model;
+  std::thread([&] {
+    session.teams->adopt_caller();
+    model = load_model(loader, *session.teams);
+  }).join();
+  return model;
+}
+
+// What the draft model says must mean the same to the model: equal ids are equal tokens.
+// Vocabularies of one family may end in a few tokens more or less.
+Status check_vocabulary(const Tokenizer& tokenizer, const Checkpoint& draft) {
+  auto other = load_tokenizer(draft);
+  if (!other) return forward_error(other);
+  const int64_t common = std::min(tokenizer.vocab_size(), other->vocab_size());
+  for (int32_t id = 0; id < common; ++id) {
+    const auto own = tokenizer.id_to_token(id), drafted = other->id_to_token(id);
+    if (own == drafted) continue;
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-draft-model-path {}: token {} is \"{}\" there and \"{}\" in the "
+                 "model; a draft model must have the same vocabulary",
+                 draft.path().string(), id, drafted.value_or(""), own.value_or(""));
+  }
+  return {};
+}
+
+Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
+                                                  ModelSession& session) {
+  auto checkpoint = Checkpoint::open(options.draft_model_path);
+  if (!checkpoint) return forward_error(checkpoint);
+  session.draft_checkpoint = std::move(*checkpoint);
+  if (Status status = check_vocabulary(*session.tokenizer, *session.draft_checkpoint); !status) {
+    return forward_error(status);
+  }
+  ModelOptions as_it_is = options;
+  as_it_is.quantization = {};
+  return load_weights(as_it_is, session, *session.draft_checkpoint);
 }
 
 // EOS may be listed in both files; generation_config.json is the one that chat models complete.
@@ -256,11 +294,23 @@ void ModelOptions::add_to(CLI::App& command) {
   scheduling
       ->add_option("--speculative-algorithm", engine.speculative_algorithm,
                    "Verify several guessed tokens per step: NGRAM guesses what followed the last "
-                   "tokens before. The output stays the same")
+                   "tokens before, STANDALONE what a smaller model says. The output stays the same")
+      ->group("Scheduling and memory");
+  scheduling
+      ->add_option("--speculative-draft-model-path", draft_model_path,
+                   "The smaller model of STANDALONE, with the same vocabulary")
+      ->group("Scheduling and memory");
+  scheduling
+      ->add_option(
+          "--speculative-num-steps", engine.speculative_num_steps,
+          "Guessed tokens of a request in a step (0: as many as pay, by how often they are "
+          "right and what they cost)")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str()
       ->group("Scheduling and memory");
   scheduling
       ->add_option("--speculative-num-draft-tokens", engine.speculative_num_draft_tokens,
-                   "Guessed tokens of a request in a step, at most")
+                   "Of these, at most")
       ->check(CLI::Range(1, 64))
       ->capture_default_str()
       ->group("Scheduling and memory");
@@ -286,12 +336,7 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
       nodes > 1 && options.tensor_parallel_size == 1) {
     log::info("{} memory nodes: --tp {} would give each its own part of the weights", nodes, nodes);
   }
-  // On a thread of its own, which may be pinned: what it touches first lies where it is read.
-  Expected<std::unique_ptr<Model>> model;
-  std::thread([&] {
-    session.teams->adopt_caller();
-    model = load_weights(options, session);
-  }).join();
+  auto model = load_weights(options, session, *session.checkpoint);
   if (!model) return forward_error(model);
   session.model = std::move(*model);
   return session;
@@ -299,6 +344,12 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
 
 Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
+  if (!options.draft_model_path.empty() && options.engine.speculative_algorithm != "STANDALONE") {
+    return error(
+        ErrorCode::invalid_argument,
+        "--speculative-draft-model-path {}: used by --speculative-algorithm STANDALONE alone",
+        options.draft_model_path);
+  }
   auto loaded = load(options);
   if (!loaded) return loaded;
   ModelSession session = std::move(*loaded);
@@ -312,7 +363,13 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   engine_config.context_length = options.context_length;
   engine_config.eos_token_ids = eos_token_ids(session);
   const int64_t kv_bytes_per_token = session.model->limits().kv_bytes_per_token;
-  auto engine = Engine::create(std::move(session.model), engine_config);
+  std::unique_ptr<Model> draft_model;
+  if (!options.draft_model_path.empty()) {
+    auto loaded_draft = load_draft_model(options, session);
+    if (!loaded_draft) return forward_error(loaded_draft);
+    draft_model = std::move(*loaded_draft);
+  }
+  auto engine = Engine::create(std::move(session.model), engine_config, std::move(draft_model));
   if (!engine) return forward_error(engine);
   session.engine = std::move(*engine);
   session.load_seconds =

@@ -31,6 +31,7 @@ struct ModelOptions {
   int64_t context_length = 0;  // 0: the model's
   std::string log_level = "info";
   EngineConfig engine;
+  std::string draft_model_path;  // of --speculative-algorithm STANDALONE
 
   // Declares the options on a command, in SGLang's spelling where one exists.
   void add_to(CLI::App& command);
@@ -45,6 +46,7 @@ struct ModelSession {
   CpuFeatures features;
   std::unique_ptr<TeamGroup> teams;
   std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<Checkpoint> draft_checkpoint;  // of the draft model, where there is one
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string chat_template_problem;  // why there is none, for the error of a chat request

@@ -12,6 +12,8 @@
 #include "core/check.h"
 #include "engine/kv_budget.h"
 #include "engine/scheduler.h"
+#include "engine/speculative/draft_model.h"
+#include "engine/speculative/ngram.h"
 
 namespace tw {
 namespace {
@@ -89,17 +91,17 @@ class Inbox {
 
 class ThreadedEngine final : public Engine {
  public:
-  ThreadedEngine(std::unique_ptr<Model> model, const EngineConfig& config,
-                 const SchedulerConfig& scheduler_config, int64_t context_length,
-                 const CpuFeatures& features)
+  ThreadedEngine(std::unique_ptr<Model> model, std::unique_ptr<Drafter> drafter,
+                 const EngineConfig& config, const SchedulerConfig& scheduler_config,
+                 int64_t context_length, const CpuFeatures& features)
       : config_(config),
         model_(std::move(model)),
+        drafter_(std::move(drafter)),
         limits_(model_->limits()),
         max_sequence_tokens_(std::min(
             context_length, int64_t{scheduler_config.num_pages} * scheduler_config.page_size)),
         scheduler_(scheduler_config),
-        sampler_(features, limits_.vocab_size),
-        max_drafts_(scheduler_config.max_drafts) {
+        sampler_(features, limits_.vocab_size) {
     limits_.max_position_embeddings = context_length;
     stats_.kv_tokens_capacity = scheduler_.capacity_tokens();
     thread_ = std::thread([this] { run(); });
@@ -164,6 +166,7 @@ class ThreadedEngine final : public Engine {
   void process(const ScheduledSequence& entry, Matrix<const float> logits);
   void score_prompt(const ScheduledSequence& entry, Matrix<const float> logits);
   void draft();
+  int32_t drafts_wanted(Sequence& sequence, int32_t num_decoding) const;
   // False when the sequence ended, and is gone.
   bool sample(Sequence& sequence, std::span<const float> logits);
   bool is_stop_token(const Request& request, TokenId token) const;
@@ -175,6 +178,7 @@ class ThreadedEngine final : public Engine {
 
   const EngineConfig config_;
   const std::unique_ptr<Model> model_;
+  const std::unique_ptr<Drafter> drafter_;  // null: no drafts
   ModelLimits limits_;
   const int64_t max_sequence_tokens_;
   std::atomic<uint64_t> next_id_{1};
@@ -184,7 +188,8 @@ class ThreadedEngine final : public Engine {
   // Of the engine thread alone.
   Scheduler scheduler_;
   Sampler sampler_;
-  const int32_t max_drafts_;
+  DraftCosts draft_costs_;
+  std::vector<DraftRequest> draft_requests_;
   std::vector<Message> messages_;
   std::vector<TokenId> forbidden_;
   EngineStats counters_;
@@ -253,6 +258,7 @@ Expected<uint64_t> ThreadedEngine::submit(Request request) {
 
 void ThreadedEngine::run() {
   model_->adopt_caller();
+  if (drafter_) drafter_->adopt_caller();
   for (;;) {
     const bool idle = scheduler_.idle();
     if (idle) publish(true);
@@ -305,10 +311,10 @@ Expected<std::unique_ptr<EngineProfile>> ThreadedEngine::end_profile() {
 
 void ThreadedEngine::step() {
   const auto begin = Clock::now();
-  draft();
+  if (drafter_) draft();
   const auto scheduled = scheduler_.schedule();
   TW_CHECK(!scheduled.empty());
-  const Batch& batch = scheduler_.batch();
+  const Batch batch = scheduler_.batch();
   EngineStepEvent event{.begin_ns = nanoseconds(begin),
                         .scheduled_ns = nanoseconds(Clock::now()),
                         .num_tokens = batch.num_tokens(),
@@ -316,6 +322,13 @@ void ThreadedEngine::step() {
   const Matrix<const float> logits = model_->forward(batch);
   event.forwarded_ns = nanoseconds(Clock::now());
   scheduler_.commit();
+  if (drafter_) {
+    if (batch.num_generated_tokens == batch.num_tokens()) {
+      const int64_t elapsed = event.forwarded_ns - event.scheduled_ns;
+      draft_costs_.observe_step(batch.num_tokens(), static_cast<double>(elapsed) * 1e-9);
+    }
+    drafter_->follow(scheduled);
+  }
   // Finishing a sequence invalidates nothing but its own entry.
   for (const ScheduledSequence& entry : scheduled) process(entry, logits);
   ++counters_.num_steps;
@@ -329,22 +342,42 @@ void ThreadedEngine::step() {
   publish(false);
 }
 
-// Drafts are worth their rows while the step is bound by reading weights, not by many rows.
 void ThreadedEngine::draft() {
-  if (max_drafts_ == 0) return;
-  const int32_t share = kMaxDraftsOfAll / std::max(1, scheduler_.num_running());
+  const auto decodes = [](const auto& sequence) {
+    return sequence->decoding() && sequence->next_is_generated();
+  };
+  const auto num_decoding =
+      static_cast<int32_t>(std::ranges::count_if(scheduler_.running(), decodes));
+  draft_requests_.clear();
   for (const auto& sequence : scheduler_.running()) {
     sequence->drafts.clear();
-    if (!sequence->decoding() || !sequence->next_is_generated()) continue;
-    // The last token of all needs no guess.
-    const int64_t room =
-        std::min<int64_t>(sequence->request.sampling.max_new_tokens - sequence->num_output(),
-                          max_sequence_tokens_ - sequence->num_tokens()) -
-        1;
-    const auto limit =
-        static_cast<int32_t>(std::min<int64_t>({max_drafts_, share, std::max<int64_t>(0, room)}));
-    draft_by_ngram(sequence->tokens, sequence->draft_length.next(limit), sequence->drafts);
+    // Of its guesses, those stay that were right.
+    sequence->num_drafter_computed =
+        std::min(sequence->num_drafter_computed, sequence->num_computed);
+    if (!decodes(sequence)) continue;
+    const int32_t wanted = drafts_wanted(*sequence, num_decoding);
+    if (const int32_t limit = scheduler_.reserve_drafts(*sequence, wanted); limit > 0) {
+      draft_requests_.push_back({sequence.get(), limit});
+    }
   }
+  if (draft_requests_.empty()) return;
+  const auto begin = Clock::now();
+  drafter_->propose(draft_requests_);
+  const int32_t rounds = std::ranges::max_element(draft_requests_, {}, &DraftRequest::limit)->limit;
+  draft_costs_.observe_guess(seconds_between(begin, Clock::now()) / rounds);
+}
+
+int32_t ThreadedEngine::drafts_wanted(Sequence& sequence, int32_t num_decoding) const {
+  // The last token of all needs no guess.
+  const int64_t room =
+      std::min<int64_t>(sequence.request.sampling.max_new_tokens - sequence.num_output(),
+                        max_sequence_tokens_ - sequence.num_tokens()) -
+      1;
+  const int64_t limit = std::min<int64_t>(
+      {config_.speculative_num_draft_tokens, kMaxDraftsOfAll / num_decoding, room});
+  const auto most = static_cast<int32_t>(std::max<int64_t>(0, limit));
+  if (config_.speculative_num_steps > 0) return std::min(config_.speculative_num_steps, most);
+  return sequence.draft_length.next(draft_costs_, num_decoding, most);
 }
 
 void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float> logits) {
@@ -500,10 +533,12 @@ Status check_config(const EngineConfig& config) {
                                positive("--max-running-requests", config.max_running_requests)}) {
     if (!status) return status;
   }
-  if (!config.speculative_algorithm.empty() && config.speculative_algorithm != "NGRAM") {
+  if (config.speculative_num_steps < 0 ||
+      config.speculative_num_steps > config.speculative_num_draft_tokens) {
     return error(ErrorCode::invalid_argument,
-                 "--speculative-algorithm {}: unknown; the only one is NGRAM",
-                 config.speculative_algorithm);
+                 "--speculative-num-steps is {}; it must be in [0, {}], which "
+                 "--speculative-num-draft-tokens allows (0: as many as pay)",
+                 config.speculative_num_steps, config.speculative_num_draft_tokens);
   }
   if (config.speculative_num_draft_tokens < 1 || config.speculative_num_draft_tokens > 64) {
     return error(ErrorCode::invalid_argument,
@@ -518,14 +553,37 @@ Status check_config(const EngineConfig& config) {
   return {};
 }
 
+// Null where the configuration wants no drafts.
+Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config,
+                                                const ModelLimits& limits,
+                                                std::unique_ptr<Model> draft_model,
+                                                const CpuFeatures& features) {
+  const std::string& algorithm = config.speculative_algorithm;
+  TW_CHECK(!draft_model || algorithm == "STANDALONE");
+  if (algorithm.empty()) return nullptr;
+  if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>();
+  if (algorithm != "STANDALONE") {
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-algorithm {}: unknown; there are NGRAM and STANDALONE", algorithm);
+  }
+  if (!draft_model) {
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-algorithm STANDALONE guesses with a smaller model: give it with "
+                 "--speculative-draft-model-path");
+  }
+  return std::make_unique<DraftModel>(std::move(draft_model), limits.vocab_size, features);
+}
+
 }  // namespace
 
-Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model,
-                                                 EngineConfig config) {
+Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, EngineConfig config,
+                                                 std::unique_ptr<Model> draft_model) {
   if (Status status = check_config(config); !status) return forward_error(status);
   auto features = usable_cpu_features();
   if (!features) return forward_error(features);
   const ModelLimits& limits = model->limits();
+  auto drafter = make_drafter(config, limits, std::move(draft_model), *features);
+  if (!drafter) return forward_error(drafter);
   int64_t context_length = limits.max_position_embeddings;
   if (config.context_length > context_length) {
     return error(ErrorCode::invalid_argument,
@@ -533,26 +591,29 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model,
                  context_length);
   }
   if (config.context_length > 0) context_length = config.context_length;
-  auto num_pages = kv_pages(config, {detect_memory_limits(), resident_memory(),
-                                     limits.kv_bytes_per_token, context_length});
+  int64_t kv_bytes_per_token = limits.kv_bytes_per_token;
+  if (*drafter) kv_bytes_per_token += (*drafter)->kv_bytes_per_token();
+  auto num_pages = kv_pages(
+      config, {detect_memory_limits(), resident_memory(), kv_bytes_per_token, context_length});
   if (!num_pages) return forward_error(num_pages);
-  const int32_t max_drafts =
-      config.speculative_algorithm.empty() ? 0 : config.speculative_num_draft_tokens;
-  if (Status status = model->prepare(*num_pages, config.page_size,
-                                     config.chunked_prefill_size + config.max_running_requests +
-                                         (max_drafts > 0 ? kMaxDraftsOfAll : 0),
-                                     config.max_running_requests);
-      !status) {
-    return forward_error(status);
+  const int32_t max_seqs = config.max_running_requests;
+  Status status = model->prepare(
+      *num_pages, config.page_size,
+      config.chunked_prefill_size + max_seqs + (*drafter ? kMaxDraftsOfAll : 0), max_seqs);
+  if (status && *drafter) {
+    status =
+        (*drafter)->prepare(*num_pages, config.page_size, config.chunked_prefill_size, max_seqs);
   }
+  if (!status) return forward_error(status);
   const SchedulerConfig scheduler_config{*num_pages,
                                          config.page_size,
                                          config.chunked_prefill_size,
-                                         config.max_running_requests,
+                                         max_seqs,
                                          !config.disable_radix_cache,
-                                         max_drafts};
-  return std::make_unique<ThreadedEngine>(std::move(model), config, scheduler_config,
-                                          context_length, *features);
+                                         *drafter ? config.speculative_num_draft_tokens : 0,
+                                         *drafter && (*drafter)->kv_bytes_per_token() > 0};
+  return std::make_unique<ThreadedEngine>(std::move(model), std::move(*drafter), config,
+                                          scheduler_config, context_length, *features);
 }
 
 }  // namespace tw

@@ -27,8 +27,9 @@ struct EngineConfig {
   int32_t max_queued_requests = 1024;  // beyond it, submit() answers resource_exhausted
   bool disable_radix_cache = false;
   std::vector<TokenId> eos_token_ids = {};
-  std::string speculative_algorithm = {};    // empty: none; NGRAM
-  int32_t speculative_num_draft_tokens = 8;  // of a request in a step, at most
+  std::string speculative_algorithm = {};    // empty: none; NGRAM, STANDALONE
+  int32_t speculative_num_steps = 0;         // guesses of a request in a step; 0: as many as pay
+  int32_t speculative_num_draft_tokens = 8;  // of these, at most
   uint64_t random_seed = 0;                  // for requests without a seed of their own
 };
 
@@ -56,9 +57,10 @@ struct EngineStats {
 
 class Engine {
  public:
-  // Sizes the KV cache, prepares the model and starts the engine thread.
-  static Expected<std::unique_ptr<Engine>> create(std::unique_ptr<Model> model,
-                                                  EngineConfig config);
+  // Sizes the KV cache, prepares the model and starts the engine thread. The draft model is for
+  // STANDALONE, and must have the model's vocabulary.
+  static Expected<std::unique_ptr<Engine>> create(std::unique_ptr<Model> model, EngineConfig config,
+                                                  std::unique_ptr<Model> draft_model = nullptr);
   virtual ~Engine() = default;
 
   // Queues a request and returns its id. Fails (and never calls the sink) when the prompt is

@@ -7,17 +7,13 @@
 namespace tw {
 
 Scheduler::Scheduler(const SchedulerConfig& config)
-    : config_(config), pool_(config.num_pages), cache_(pool_, config.page_size) {
+    : config_(config),
+      pool_(config.num_pages),
+      cache_(pool_, config.page_size),
+      builder_(config.page_size,
+               config.chunked_prefill_size + config.max_running_requests * (1 + config.max_drafts),
+               config.max_running_requests) {
   const auto max_seqs = static_cast<size_t>(config.max_running_requests);
-  const auto max_tokens = max_seqs + static_cast<size_t>(config.chunked_prefill_size) +
-                          max_seqs * static_cast<size_t>(config.max_drafts);
-  for (auto* per_token : {&token_ids_, &positions_, &kv_slots_, &logit_tokens_}) {
-    per_token->reserve(max_tokens);
-  }
-  for (auto* per_seq : {&seq_starts_, &context_lens_, &page_table_starts_}) {
-    per_seq->reserve(max_seqs + 1);
-  }
-  page_tables_.reserve(static_cast<size_t>(config.num_pages) + max_seqs);
   running_.reserve(max_seqs);
   scheduled_.reserve(max_seqs);
   prefills_.reserve(max_seqs);
@@ -91,6 +87,7 @@ void Scheduler::preempt_youngest() {
   // What it computed may still be there when it comes back, if nobody needs the memory before.
   release_pages(*youngest, true);
   youngest->num_computed = 0;
+  youngest->drafts.clear();
   youngest->prompt_logprobs.clear();
   waiting_.push_front(std::move(youngest));
   ++num_preemptions_;
@@ -98,8 +95,10 @@ void Scheduler::preempt_youngest() {
 
 void Scheduler::release_pages(Sequence& sequence, bool keep_in_cache) {
   if (keep_in_cache && config_.enable_prefix_cache) {
-    cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_computed)),
-                  sequence.pages);
+    const int32_t complete = config_.drafter_has_cache
+                                 ? std::min(sequence.num_computed, sequence.num_drafter_computed)
+                                 : sequence.num_computed;
+    cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(complete)), sequence.pages);
   }
   for (PageId page : sequence.pages) pool_.release(page);
   sequence.pages.clear();
@@ -115,25 +114,24 @@ std::span<const ScheduledSequence> Scheduler::schedule() {
   return scheduled_;
 }
 
+// Drafts take room that nobody else is going to need: a page for each running sequence stays.
+int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t count) {
+  const int32_t pages =
+      static_cast<int32_t>(sequence.pages.size()) + std::max(0, pool_.num_free() - num_running());
+  count = std::min(count, pages * config_.page_size - sequence.num_tokens());
+  return count > 0 && grow(sequence, sequence.num_tokens() + count) ? count : 0;
+}
+
 void Scheduler::schedule_decodes() {
   // Preemption only shortens running_ from its end.
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (!sequence.decoding()) continue;
-    // Drafts take room that is there, and nobody else's.
     const auto num_drafts = static_cast<int32_t>(sequence.drafts.size());
-    if (!sequence.next_is_generated() || pages_for(sequence.num_tokens() + num_drafts) -
-                                                 static_cast<int32_t>(sequence.pages.size()) >
-                                             pool_.num_free()) {
-      sequence.drafts.clear();
-    }
-    if (!grow_or_preempt(sequence,
-                         sequence.num_tokens() + static_cast<int32_t>(sequence.drafts.size()))) {
-      break;
-    }
+    if (!grow_or_preempt(sequence, sequence.num_tokens() + num_drafts)) break;
     schedule_tokens(sequence, 1);
-    scheduled_.back().num_drafts = static_cast<int32_t>(sequence.drafts.size());
-    scheduled_.back().num_tokens += scheduled_.back().num_drafts;
+    scheduled_.back().num_drafts = num_drafts;
+    scheduled_.back().num_tokens += num_drafts;
   }
 }
 
@@ -182,6 +180,7 @@ bool Scheduler::try_admit(Sequence& sequence) {
   }
   grow(sequence, sequence.num_tokens());
   sequence.num_computed = cached * config_.page_size;
+  sequence.num_drafter_computed = sequence.num_computed;
   if (!sequence.admitted_before) {
     sequence.num_cached = sequence.num_computed;
     sequence.admitted_before = true;
@@ -226,46 +225,28 @@ void Scheduler::schedule_tokens(Sequence& sequence, int32_t num_tokens) {
 }
 
 void Scheduler::build_batch() {
-  for (auto* array :
-       {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_, &logit_tokens_}) {
-    array->clear();
-  }
+  builder_.clear();
   // Generated tokens first. std::stable_partition would allocate.
   std::ranges::sort(scheduled_, {}, [](const ScheduledSequence& entry) {
     return std::pair(!entry.sequence->next_is_generated(), entry.order);
   });
-  int32_t num_generated_tokens = 0;
-  seq_starts_.assign(1, 0);
-  page_table_starts_.assign(1, 0);
   for (ScheduledSequence& entry : scheduled_) {
     const Sequence& sequence = *entry.sequence;
     const int32_t begin = sequence.num_computed;
     const int32_t end = begin + entry.num_tokens;
-    if (sequence.next_is_generated()) num_generated_tokens += entry.num_tokens;
     const bool all_logits = sequence.request.return_prompt_logprob && sequence.num_output() == 0;
-    entry.first_logit = static_cast<int32_t>(logit_tokens_.size());
+    entry.first_logit = builder_.num_logits();
+    builder_.begin_sequence(begin, sequence.pages, sequence.next_is_generated());
     for (int32_t position = begin; position < end; ++position) {
       const auto index = static_cast<size_t>(position);
-      if (all_logits || (entry.samples && position + 1 + entry.num_drafts >= end)) {
-        logit_tokens_.push_back(static_cast<int32_t>(token_ids_.size()));
-      }
-      token_ids_.push_back(index < sequence.tokens.size()
-                               ? sequence.tokens[index]
-                               : sequence.drafts[index - sequence.tokens.size()]);
-      positions_.push_back(position);
-      const PageId page = sequence.pages[index / static_cast<size_t>(config_.page_size)];
-      kv_slots_.push_back(to_index(page) * config_.page_size + position % config_.page_size);
+      builder_.add_token(index < sequence.tokens.size()
+                             ? sequence.tokens[index]
+                             : sequence.drafts[index - sequence.tokens.size()],
+                         all_logits || (entry.samples && position + 1 + entry.num_drafts >= end));
     }
-    entry.num_logits = static_cast<int32_t>(logit_tokens_.size()) - entry.first_logit;
-    for (int32_t i = 0; i < pages_for(end); ++i) {
-      page_tables_.push_back(to_index(sequence.pages[static_cast<size_t>(i)]));
-    }
-    seq_starts_.push_back(static_cast<int32_t>(token_ids_.size()));
-    context_lens_.push_back(end);
-    page_table_starts_.push_back(static_cast<int32_t>(page_tables_.size()));
+    builder_.end_sequence();
+    entry.num_logits = builder_.num_logits() - entry.first_logit;
   }
-  batch_ = {token_ids_,   positions_,         seq_starts_,   context_lens_,       kv_slots_,
-            page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens};
 }
 
 void Scheduler::commit() {

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/batch_builder.h"
 #include "engine/page_pool.h"
 #include "engine/radix_cache.h"
 #include "engine/sequence.h"
@@ -34,7 +35,8 @@ struct SchedulerConfig {
   int32_t chunked_prefill_size = 512;
   int32_t max_running_requests = 64;
   bool enable_prefix_cache = true;
-  int32_t max_drafts = 0;  // of a sequence in a step
+  int32_t max_drafts = 0;          // of a sequence in a step
+  bool drafter_has_cache = false;  // whose pages are shared as the model's are
 };
 
 // A sequence's share of a step.
@@ -59,10 +61,14 @@ class Scheduler {
   std::unique_ptr<Sequence> remove(uint64_t request_id);
   std::vector<std::unique_ptr<Sequence>> remove_all();
 
+  // Gives a decoding sequence pages for its next token and as many guesses behind it as there is
+  // free room for, at most `count`; returns that number.
+  int32_t reserve_drafts(Sequence& sequence, int32_t count);
+
   // Chooses the next step. Empty when nothing can run. The spans of batch() and the pointers are
   // valid until the next call of any non-const member.
   std::span<const ScheduledSequence> schedule();
-  const Batch& batch() const { return batch_; }
+  Batch batch() const { return builder_.batch(); }
 
   // The guess that the step computed behind the sequence's tokens was right and is one of them now.
   void accept_draft(Sequence& sequence) { ++sequence.num_computed; }
@@ -113,9 +119,7 @@ class Scheduler {
 
   std::vector<ScheduledSequence> scheduled_;
   std::vector<Sequence*> prefills_;
-  Batch batch_;
-  std::vector<int32_t> token_ids_, positions_, seq_starts_, context_lens_, kv_slots_;
-  std::vector<int32_t> page_tables_, page_table_starts_, logit_tokens_;
+  BatchBuilder builder_;
 };
 
 }  // namespace tw

@@ -7,7 +7,7 @@
 #include "engine/page_pool.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
-#include "engine/speculative/ngram.h"
+#include "engine/speculative/draft_length.h"
 
 namespace tw {
 
@@ -19,7 +19,8 @@ struct Sequence {
   int32_t num_computed = 0;     // tokens whose keys and values are in the cache
   std::vector<TokenId> drafts;  // guesses of what follows tokens, verified in the next step
   DraftLength draft_length;
-  int32_t num_cached = 0;  // prompt tokens that the prefix cache had, at first admission
+  int32_t num_drafter_computed = 0;  // tokens whose keys and values a drafter's cache has
+  int32_t num_cached = 0;            // prompt tokens that the prefix cache had, at first admission
   bool admitted_before = false;
   bool prefix_shared = false;  // its prompt's pages were given to the prefix cache
   std::vector<TokenEvent> prompt_logprobs;

@@ -17,6 +17,7 @@ TILEWRIGHT = sys.argv[1]
 SOURCE = pathlib.Path(sys.argv[2])
 MODEL = pathlib.Path(os.environ.get("TW_MODEL_DIR", SOURCE / ".cache/models")) / \
     "SmolLM2-135M-Instruct.Q4_1.gguf"
+TEST_MODELS = SOURCE / ".cache/test-models"
 PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -88,6 +89,14 @@ class GoodInput(Command):
         self.assertEqual(two.returncode, 0, two.stderr)
         self.assertEqual(two.stdout, one.stdout)
         self.assertRegex(two.stdout + two.stderr, r"rank 0: 1 thread on CPUs \d+.*rank 1: 1 thread on")
+
+    def test_a_draft_model_changes_nothing(self):
+        generate = ("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
+                    "--max-new-tokens", 16)
+        drafted = run(*generate, "--speculative-algorithm", "STANDALONE",
+                      "--speculative-draft-model-path", MODEL, "--speculative-num-steps", 3)
+        self.assertEqual(drafted.returncode, 0, drafted.stderr)
+        self.assertEqual(drafted.stdout, run(*generate).stdout)
 
     def test_generate_stops_before_a_stop_string(self):
         result = run("generate", "--model-path", MODEL, "--prompt", PROMPT, "--temperature", 0,
@@ -177,6 +186,14 @@ class BadInput(Command):
         self.expect_refused(self.generate(MODEL, "--page-size", "7"), "page")
         self.expect_refused(self.generate(MODEL, environment={"TILEWRIGHT_ISA": "neon"}), "neon",
                             "avx2")
+
+    def test_draft_models(self):
+        draft = ("--speculative-draft-model-path", TEST_MODELS / "tiny-llama3")
+        self.expect_refused(self.generate(MODEL, *draft), "STANDALONE alone")
+        standalone = ("--speculative-algorithm", "STANDALONE")
+        self.expect_refused(self.generate(MODEL, *standalone), "--speculative-draft-model-path")
+        self.expect_refused(self.generate(MODEL, *standalone, *draft), "tiny-llama3", "token 0 is",
+                            "same vocabulary")
 
     def test_too_little_memory(self):
         self.expect_refused(self.generate(MODEL, "--max-total-tokens", 10**9),

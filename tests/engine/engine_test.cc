@@ -10,7 +10,6 @@
 
 #include "engine/fake_constraint.h"
 #include "engine/fake_model.h"
-#include "engine/speculative/ngram.h"
 
 namespace tw {
 namespace {
@@ -357,6 +356,7 @@ TEST_F(EngineTest, DraftsChangeNothingButTheNumberOfSteps) {
   const auto run = [&](const char* algorithm, const SamplingParams& sampling, int64_t& steps) {
     EngineConfig config;
     config.speculative_algorithm = algorithm;
+    config.speculative_num_steps = 4;
     const auto engine = make(config, 300);
     model->cycle = 7;
     std::vector<Inbox> inboxes(5);
@@ -404,6 +404,7 @@ TEST_F(EngineTest, DraftsKeepToTheConstraint) {
   const auto run = [&](const char* algorithm, EngineStats& stats) {
     EngineConfig config;
     config.speculative_algorithm = algorithm;
+    config.speculative_num_steps = 4;
     const auto engine = make(config, 300);
     model->cycle = 7;
     Inbox inbox;
@@ -422,18 +423,6 @@ TEST_F(EngineTest, DraftsKeepToTheConstraint) {
   EXPECT_GT(stats.accepted_draft_tokens_total, 0);
 }
 
-TEST(DraftByNgram, PrefersLongThenLateRepetitions) {
-  std::vector<TokenId> drafts;
-  draft_by_ngram(std::vector<TokenId>{1, 2, 3, 9, 2, 3, 8, 1, 2, 3}, 2, drafts);
-  EXPECT_EQ(drafts, (std::vector<TokenId>{9, 2}));
-  draft_by_ngram(std::vector<TokenId>{2, 3, 9, 2, 3, 8, 2, 3}, 1, drafts);
-  EXPECT_EQ(drafts, (std::vector<TokenId>{8}));
-  draft_by_ngram(std::vector<TokenId>{1, 2, 3}, 4, drafts);
-  EXPECT_TRUE(drafts.empty());
-  draft_by_ngram(std::vector<TokenId>{5}, 4, drafts);
-  EXPECT_TRUE(drafts.empty());
-}
-
 TEST_F(EngineTest, ConfigurationErrorsNameTheFlag) {
   const auto message = [](EngineConfig config) {
     auto engine = Engine::create(std::make_unique<FakeModel>(), config);
@@ -445,6 +434,12 @@ TEST_F(EngineTest, ConfigurationErrorsNameTheFlag) {
   EngineConfig config;
   config.speculative_algorithm = "EAGLE";
   EXPECT_NE(message(config).find("--speculative-algorithm EAGLE"), std::string::npos);
+  config.speculative_algorithm = "NGRAM";
+  config.speculative_num_steps = 9;
+  EXPECT_NE(message(config).find("--speculative-num-steps is 9"), std::string::npos);
+  config.speculative_num_steps = 0;
+  config.speculative_algorithm = "STANDALONE";
+  EXPECT_NE(message(config).find("--speculative-draft-model-path"), std::string::npos);
   config = {};
   config.speculative_num_draft_tokens = 65;
   EXPECT_NE(message(config).find("--speculative-num-draft-tokens is 65"), std::string::npos);

@@ -63,6 +63,9 @@ class FakeModel final : public Model {
   int64_t num_steps = 0;
   bool give_nan = false;
   int32_t cycle = 0;  // if set, the likeliest token is the last one + 1, modulo this
+  // If set, it says something else than next_token() after every so many positions.
+  int32_t errs_every = 0;
+  int64_t num_poisoned = 0;  // rows whose context held a slot of something else
 
  private:
   struct Slot {
@@ -74,7 +77,7 @@ class FakeModel final : public Model {
     return mix(hash + static_cast<uint64_t>(position) * 1000003u + static_cast<uint64_t>(token));
   }
 
-  void fill_row(const Batch& batch, int32_t token_index, float* row) const {
+  void fill_row(const Batch& batch, int32_t token_index, float* row) {
     size_t seq = 0;
     while (batch.seq_starts[seq + 1] <= token_index) ++seq;
     const int32_t position = batch.positions[static_cast<size_t>(token_index)];
@@ -86,6 +89,8 @@ class FakeModel final : public Model {
       // A slot that holds another position poisons everything after it.
       hash = slot.position == i ? add(hash, i, slot.token) : 0xbad;
     }
+    num_poisoned += hash == 0xbad ? 1 : 0;
+    if (errs_every > 0 && position % errs_every == 0) hash += 1;
     for (int64_t i = 0; i < kVocabSize; ++i) {
       row[i] = give_nan ? __builtin_nanf("")
                         : static_cast<float>(mix(hash + static_cast<uint64_t>(i)) % 1000) * 1e-3f;

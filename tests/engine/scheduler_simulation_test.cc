@@ -148,10 +148,11 @@ class Simulation {
   void draft() {
     for (const auto& sequence : scheduler_.running()) {
       sequence->drafts.clear();
-      if (!sequence->decoding()) continue;
+      if (!sequence->decoding() || !sequence->next_is_generated()) continue;
       std::vector<TokenId> context = sequence->tokens;
       const int32_t room = max_tokens() - sequence->num_tokens() - 1;
-      const int32_t count = std::min(room, between(0, config_.max_drafts));
+      const int32_t count =
+          scheduler_.reserve_drafts(*sequence, std::min(room, between(0, config_.max_drafts)));
       const int32_t right = between(0, config_.max_drafts);
       for (int32_t i = 0; i < count; ++i) {
         const TokenId next = FakeModel::next_token(context);
@@ -163,7 +164,7 @@ class Simulation {
   }
 
   void check_batch(std::span<const ScheduledSequence> scheduled) {
-    const Batch& batch = scheduler_.batch();
+    const Batch batch = scheduler_.batch();
     int32_t prompt_tokens = 0;
     for (const ScheduledSequence& entry : scheduled) {
       EXPECT_GT(entry.num_tokens, 0);

@@ -6,7 +6,6 @@ namespace tw {
 namespace {
 
 constexpr size_t kShortest = 2, kLongest = 8;
-constexpr int32_t kLongestPause = 64;
 
 }  // namespace
 
@@ -28,25 +27,9 @@ void draft_by_ngram(std::span<const TokenId> tokens, int32_t max_drafts,
   drafts.assign(followers.begin(), followers.end());
 }
 
-int32_t DraftLength::next(int32_t limit) {
-  if (steps_left_ > 0) {
-    --steps_left_;
-    return 0;
-  }
-  return std::min(length_, limit);
-}
-
-void DraftLength::observe(int32_t num_drafts, int32_t num_accepted) {
-  if (num_accepted == num_drafts) {
-    length_ = std::min(2 * length_, 64);
-    pause_ = 0;
-  } else if (num_accepted > 0) {
-    length_ = num_accepted + 1;
-    pause_ = 0;
-  } else {
-    length_ = std::max(1, length_ / 2);
-    pause_ = std::min(2 * pause_ + 1, kLongestPause);
-    steps_left_ = pause_;
+void NgramDrafter::propose(std::span<const DraftRequest> requests) {
+  for (const DraftRequest& request : requests) {
+    draft_by_ngram(request.sequence->tokens, request.limit, request.sequence->drafts);
   }
 }
 

@@ -1,0 +1,49 @@
+// How many guesses pay: of a request, by how often they were right, and of a step, by what guesses
+// and rows cost on this machine with this model, by the clock.
+//
+// A guess costs a row of the verifying step, which is nearly free while reading weights takes all
+// the time and dear where rows compute or touch more experts; and, from a model, its own forward
+// pass. The expected gain of the k-th guess is the chance that all k are right. Leviathan et al.,
+// "Fast Inference from Transformers via Speculative Decoding" (2023), section 3.3.
+#pragma once
+
+#include <cstdint>
+
+namespace tw {
+
+// What was measured of the last steps, newer ones weighing more. Seconds.
+class DraftCosts {
+ public:
+  // A step that computed `num_rows` tokens, none of a prompt.
+  void observe_step(int32_t num_rows, double seconds);
+  // One guess for each of the sequences that got any.
+  void observe_guess(double seconds);
+
+  double row_seconds() const;  // what one more row adds to a step
+  double step_seconds(int32_t num_rows) const;
+  double guess_seconds() const { return guess_seconds_; }
+
+ private:
+  double weight_ = 0, rows_ = 0, seconds_ = 0, rows_squared_ = 0, rows_by_seconds_ = 0;
+  double guess_seconds_ = 0;
+};
+
+// How many tokens of one request to draft.
+class DraftLength {
+ public:
+  // Of the next step, which has `num_seqs` decoding sequences, at most `limit`; 0 during a pause.
+  // Call once per step.
+  int32_t next(const DraftCosts& costs, int32_t num_seqs, int32_t limit);
+  void observe(int32_t num_drafts, int32_t num_accepted);
+
+ private:
+  void pause();
+
+  int32_t length_ = 4;       // at most; doubles while all are right
+  double acceptance_ = 0.8;  // the chance that a guess is right where those before it are
+  int32_t pause_ = 0;        // the last one's length
+  int32_t steps_left_ = 0;   // of the running pause
+  bool trial_ = false;       // the guess was made although it did not seem to pay
+};
+
+}  // namespace tw

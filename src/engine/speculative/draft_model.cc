@@ -1,0 +1,123 @@
+#include "engine/speculative/draft_model.h"
+
+#include <algorithm>
+
+#include "engine/scheduler.h"
+
+namespace tw {
+namespace {
+
+// Rows of one sequence when it asks for guesses: what came since its last whole page, and guesses.
+constexpr int32_t kRoomForGuesses = 65;
+
+}  // namespace
+
+DraftModel::DraftModel(std::unique_ptr<Model> model, int64_t vocab_size,
+                       const CpuFeatures& features)
+    : model_(std::move(model)),
+      vocab_size_(std::min(vocab_size, model_->limits().vocab_size)),
+      kernels_(kernels::select_logits(features)) {}
+
+int64_t DraftModel::kv_bytes_per_token() const {
+  return model_->limits().kv_bytes_per_token;
+}
+
+Status DraftModel::prepare(int64_t num_pages, int32_t page_size, int32_t chunked_prefill_size,
+                           int32_t max_num_seqs) {
+  page_size_ = page_size;
+  max_seqs_ = max_num_seqs;
+  max_tokens_ = std::max(chunked_prefill_size + max_num_seqs, page_size + kRoomForGuesses);
+  builder_.emplace(page_size, max_tokens_, max_num_seqs);
+  return model_->prepare(num_pages, page_size, max_tokens_, max_num_seqs);
+}
+
+int32_t DraftModel::within_context(int32_t num_tokens) const {
+  return static_cast<int32_t>(
+      std::min<int64_t>(num_tokens, model_->limits().max_position_embeddings));
+}
+
+void DraftModel::follow(std::span<const ScheduledSequence> step) {
+  for (const ScheduledSequence& entry : step) {
+    Sequence& sequence = *entry.sequence;
+    const int32_t begin = sequence.num_computed - (entry.num_tokens - entry.num_drafts);
+    const bool completes_page =
+        sequence.num_computed / page_size_ > sequence.num_drafter_computed / page_size_;
+    if (begin < sequence.num_prompt() || completes_page) compute(sequence, sequence.num_computed);
+  }
+  flush();
+}
+
+// Keys and values of the sequence's tokens before `end`, at the latest at the next flush().
+void DraftModel::compute(Sequence& sequence, int32_t end) {
+  while (sequence.num_drafter_computed < within_context(end)) {
+    if (builder_->num_tokens() == max_tokens_ || builder_->num_seqs() == max_seqs_) flush();
+    const int32_t begin = sequence.num_drafter_computed;
+    const int32_t count =
+        std::min(within_context(end) - begin, max_tokens_ - builder_->num_tokens());
+    builder_->begin_sequence(begin, sequence.pages, false);
+    for (int32_t i = begin; i < begin + count; ++i) {
+      builder_->add_token(sequence.tokens[static_cast<size_t>(i)], false);
+    }
+    builder_->end_sequence();
+    sequence.num_drafter_computed += count;
+  }
+  // Behind its context there is nothing to do.
+  sequence.num_drafter_computed = std::max(sequence.num_drafter_computed, end);
+}
+
+void DraftModel::flush() {
+  if (builder_->num_tokens() > 0) model_->forward(builder_->batch());
+  builder_->clear();
+}
+
+void DraftModel::propose(std::span<const DraftRequest> requests) {
+  group_.clear();
+  int32_t num_rows = 0;
+  for (DraftRequest request : requests) {
+    const Sequence& sequence = *request.sequence;
+    const int32_t end = within_context(sequence.num_tokens() + request.limit);
+    request.limit = end - sequence.num_tokens();
+    if (request.limit <= 0) continue;
+    const int32_t rows = sequence.num_tokens() - sequence.num_drafter_computed;
+    if (num_rows + rows > max_tokens_) {
+      guess(group_);
+      group_.clear();
+      num_rows = 0;
+    }
+    group_.push_back(request);
+    num_rows += rows;
+  }
+  if (!group_.empty()) guess(group_);
+}
+
+// All rounds of guesses for sequences whose first rows fit into one batch. Longest first: those
+// that go on are always the first ones.
+void DraftModel::guess(std::span<DraftRequest> group) {
+  std::ranges::sort(group, std::greater(), &DraftRequest::limit);
+  for (int32_t round = 0; round < group.front().limit; ++round) {
+    while (group.back().limit <= round) group = group.first(group.size() - 1);
+    for (const DraftRequest& request : group) add_round(*request.sequence);
+    const Matrix<const float> logits = model_->forward(builder_->batch());
+    builder_->clear();
+    for (size_t i = 0; i < group.size(); ++i) {
+      const float* row = logits.row(static_cast<int64_t>(i));
+      group[i].sequence->drafts.push_back(static_cast<TokenId>(kernels_.argmax(row, vocab_size_)));
+    }
+  }
+}
+
+// The tokens and guesses that were not computed yet.
+void DraftModel::add_round(Sequence& sequence) {
+  const int32_t num_tokens = sequence.num_tokens();
+  const int32_t end = num_tokens + static_cast<int32_t>(sequence.drafts.size());
+  builder_->begin_sequence(sequence.num_drafter_computed, sequence.pages, true);
+  for (int32_t i = sequence.num_drafter_computed; i < end; ++i) {
+    builder_->add_token(i < num_tokens ? sequence.tokens[static_cast<size_t>(i)]
+                                       : sequence.drafts[static_cast<size_t>(i - num_tokens)],
+                        i + 1 == end);
+  }
+  builder_->end_sequence();
+  sequence.num_drafter_computed = end;
+}
+
+}  // namespace tw

@@ -1,0 +1,50 @@
+// Guesses from a smaller model of the same vocabulary (Leviathan et al., 2023): its likeliest
+// tokens, one forward pass for each place, of all requests together.
+//
+// It computes prompts chunk by chunk beside the model, and generated tokens when it is asked for
+// guesses or, so that whole pages can be shared, when a page is complete. What it guessed rightly
+// is in its cache already.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/cpu.h"
+#include "engine/batch_builder.h"
+#include "engine/speculative/drafter.h"
+#include "kernels/sampling/logits.h"
+#include "models/model.h"
+
+namespace tw {
+
+class DraftModel final : public Drafter {
+ public:
+  // Guesses are ids below `vocab_size`, the number of the verifying model's.
+  DraftModel(std::unique_ptr<Model> model, int64_t vocab_size, const CpuFeatures& features);
+
+  int64_t kv_bytes_per_token() const override;
+  Status prepare(int64_t num_pages, int32_t page_size, int32_t chunked_prefill_size,
+                 int32_t max_num_seqs) override;
+  void adopt_caller() override { model_->adopt_caller(); }
+  void follow(std::span<const ScheduledSequence> step) override;
+  void propose(std::span<const DraftRequest> requests) override;
+
+ private:
+  int32_t within_context(int32_t num_tokens) const;
+  void compute(Sequence& sequence, int32_t end);
+  void flush();
+  void guess(std::span<DraftRequest> group);
+  void add_round(Sequence& sequence);
+
+  const std::unique_ptr<Model> model_;
+  const int64_t vocab_size_;
+  const kernels::LogitsKernels& kernels_;
+  int32_t page_size_ = 0;
+  int32_t max_seqs_ = 0;    // of a batch
+  int32_t max_tokens_ = 0;  // of a batch
+  std::optional<BatchBuilder> builder_;
+  std::vector<DraftRequest> group_;
+};
+
+}  // namespace tw

@@ -1,0 +1,43 @@
+// Where guesses of the next tokens come from. There is one drafter for all requests of an engine;
+// it runs on the engine thread. Wrong guesses cost time, never change the output.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/status.h"
+#include "engine/sequence.h"
+#include "nn/batch.h"
+
+namespace tw {
+
+struct ScheduledSequence;
+
+// A decoding sequence that may be given up to `limit` > 0 guesses: what Sequence::drafts holds
+// after. It has pages for that many tokens behind its last one.
+struct DraftRequest {
+  Sequence* sequence = nullptr;
+  int32_t limit = 0;
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // A drafter with keys and values of its own keeps them in the model's pages: page p of its cache
+  // belongs to the sequences that have page p, so that prefixes are shared and evicted together.
+  virtual int64_t kv_bytes_per_token() const { return 0; }
+  virtual Status prepare(int64_t num_pages, int32_t page_size, int32_t chunked_prefill_size,
+                         int32_t max_num_seqs) {
+    return {};
+  }
+  virtual void adopt_caller() {}
+
+  // The model has computed these sequences' shares of a step; nothing is sampled from it yet.
+  virtual void follow(std::span<const ScheduledSequence> step) {}
+
+  virtual void propose(std::span<const DraftRequest> requests) = 0;
+};
+
+}  // namespace tw

@@ -1,0 +1,181 @@
+// Where guesses come from and how many are made; what they may do to an engine's output (nothing)
+// is in engine_test.cc.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <random>
+
+#include "engine/engine.h"
+#include "engine/fake_model.h"
+#include "engine/speculative/draft_length.h"
+#include "engine/speculative/ngram.h"
+
+namespace tw {
+namespace {
+
+using testing_support::FakeModel;
+
+TEST(DraftByNgram, PrefersLongThenLateRepetitions) {
+  std::vector<TokenId> drafts;
+  draft_by_ngram(std::vector<TokenId>{1, 2, 3, 9, 2, 3, 8, 1, 2, 3}, 2, drafts);
+  EXPECT_EQ(drafts, (std::vector<TokenId>{9, 2}));
+  draft_by_ngram(std::vector<TokenId>{2, 3, 9, 2, 3, 8, 2, 3}, 1, drafts);
+  EXPECT_EQ(drafts, (std::vector<TokenId>{8}));
+  draft_by_ngram(std::vector<TokenId>{1, 2, 3}, 4, drafts);
+  EXPECT_TRUE(drafts.empty());
+  draft_by_ngram(std::vector<TokenId>{5}, 4, drafts);
+  EXPECT_TRUE(drafts.empty());
+}
+
+TEST(DraftCosts, TellsRowsFromStepsByTheirDifferences) {
+  DraftCosts costs;
+  EXPECT_EQ(costs.row_seconds(), 0);
+  for (int i = 0; i < 200; ++i) {
+    const int rows = 1 + i % 9;
+    costs.observe_step(rows, 0.1 + 0.02 * rows);
+  }
+  EXPECT_NEAR(costs.row_seconds(), 0.02, 1e-6);
+  EXPECT_NEAR(costs.step_seconds(1), 0.12, 1e-6);
+  EXPECT_NEAR(costs.step_seconds(5), 0.2, 1e-6);
+}
+
+DraftCosts costs_of(double row_seconds, double guess_seconds) {
+  DraftCosts costs;
+  for (int i = 0; i < 100; ++i) costs.observe_step(1 + i % 5, 1 + row_seconds * (i % 5));
+  costs.observe_guess(guess_seconds);
+  return costs;
+}
+
+// Mean number of guesses per step when each is right with the given chance.
+double mean_length(const DraftCosts& costs, double chance, int32_t num_seqs = 1) {
+  std::mt19937 random(3);
+  std::bernoulli_distribution right(chance);
+  DraftLength length;
+  int64_t sum = 0;
+  constexpr int kSteps = 4000;
+  for (int i = 0; i < kSteps; ++i) {
+    const int32_t count = length.next(costs, num_seqs, 16);
+    EXPECT_LE(count, 16);
+    sum += count;
+    int32_t accepted = 0;
+    while (accepted < count && right(random)) ++accepted;
+    if (count > 0) length.observe(count, accepted);
+  }
+  return static_cast<double>(sum) / kSteps;
+}
+
+TEST(DraftLength, FollowsWhatIsRightAndWhatItCosts) {
+  EXPECT_NEAR(mean_length(costs_of(0, 0), 1), 16, 0.1) << "all right and free: as many as allowed";
+  EXPECT_LT(mean_length(costs_of(0, 0), 0), 0.05) << "never right: hardly any";
+  const double cheap = mean_length(costs_of(0.01, 0.01), 0.8);
+  const double dear = mean_length(costs_of(0.1, 0.2), 0.8);
+  EXPECT_GT(cheap, 2);
+  EXPECT_LT(dear, cheap);
+  EXPECT_GT(dear, 0.3);
+  // Beside others a step's fixed part is shared, and rows weigh more.
+  EXPECT_LT(mean_length(costs_of(0.1, 0), 0.8, 8), mean_length(costs_of(0.1, 0), 0.8));
+  // A row that costs as much as a step never pays, however right the guess is.
+  EXPECT_LT(mean_length(costs_of(1, 0), 0.9), 0.05);
+}
+
+// An engine whose model is guessed for by another.
+class DraftModelTest : public ::testing::Test {
+ protected:
+  void make(EngineConfig config, int64_t context_length = 400, int64_t draft_context = 400) {
+    auto fake = std::make_unique<FakeModel>(context_length);
+    auto fake_draft = std::make_unique<FakeModel>(draft_context);
+    model = fake.get();
+    draft = fake_draft.get();
+    config.speculative_algorithm = "STANDALONE";
+    config.speculative_num_steps = 4;  // not by the clock
+    auto created = Engine::create(std::move(fake), config, std::move(fake_draft));
+    ASSERT_TRUE(created) << created.error().message;
+    engine = std::move(*created);
+  }
+
+  // Greedy generation; checks it against what the model says.
+  std::future<void> generate(std::vector<TokenId> prompt, int32_t count) {
+    struct Run {
+      std::vector<TokenId> context;
+      int32_t left;
+      std::promise<void> done;
+    };
+    auto run = std::make_shared<Run>(prompt, count, std::promise<void>());
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = count;
+    request.sink = [run](EngineOutput&& output) {
+      for (const TokenEvent& event : output.tokens) {
+        EXPECT_EQ(event.token, FakeModel::next_token(run->context));
+        run->context.push_back(event.token);
+        --run->left;
+      }
+      if (output.finish_reason == FinishReason::none) return;
+      EXPECT_EQ(run->left, 0);
+      run->done.set_value();
+    };
+    auto done = run->done.get_future();
+    EXPECT_TRUE(engine->submit(std::move(request)));
+    return done;
+  }
+
+  FakeModel* model = nullptr;
+  FakeModel* draft = nullptr;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST_F(DraftModelTest, RightGuessesSaveStepsAndWrongOnesChangeNothing) {
+  make({});
+  generate({1, 2, 3}, 100).wait();
+  EXPECT_LT(model->num_steps, 25);
+  const EngineStats stats = engine->stats();
+  EXPECT_GT(stats.draft_tokens_total, 50);
+  // A request's last step may end before its last guesses are looked at.
+  EXPECT_GE(stats.accepted_draft_tokens_total + 8, stats.draft_tokens_total);
+
+  draft->errs_every = 3;
+  generate({4, 5}, 100).wait();
+  draft->errs_every = 1;
+  generate({6}, 100).wait();
+  EXPECT_EQ(draft->num_poisoned, 0);
+}
+
+// Its keys and values are right whatever happens to the pages: what it says on each context is what
+// it would say alone.
+TEST_F(DraftModelTest, FollowsSharedEvictedAndPreemptedPages) {
+  EngineConfig config;
+  config.page_size = 4;
+  config.max_total_tokens = 260;
+  config.chunked_prefill_size = 24;
+  config.max_running_requests = 8;
+  make(config);
+  std::mt19937 random(11);
+  for (int round = 0; round < 12; ++round) {
+    draft->errs_every = 1 + round % 5;
+    std::vector<std::future<void>> all;
+    for (int i = 0; i < 8; ++i) {
+      std::vector<TokenId> prompt(1 + random() % 50, static_cast<TokenId>(random() % 2));
+      all.push_back(generate(std::move(prompt), 1 + static_cast<int32_t>(random() % 60)));
+    }
+    for (auto& one : all) one.wait();
+  }
+  const EngineStats stats = engine->stats();
+  EXPECT_GT(stats.num_preemptions, 0);
+  EXPECT_GT(stats.cached_tokens_total, 0);
+  EXPECT_GT(stats.accepted_draft_tokens_total, 100);
+  EXPECT_EQ(draft->num_poisoned, 0);
+}
+
+TEST_F(DraftModelTest, StopsGuessingAtTheEndOfItsOwnContext) {
+  make({.chunked_prefill_size = 16}, 400, 40);
+  generate({1, 2, 3}, 90).wait();
+  const int64_t drafts = engine->stats().draft_tokens_total;
+  EXPECT_GT(drafts, 10);
+  EXPECT_LE(drafts, 40);
+  generate(std::vector<TokenId>(120, 7), 20).wait();
+  EXPECT_EQ(engine->stats().draft_tokens_total, drafts);
+}
+
+}  // namespace
+}  // namespace tw

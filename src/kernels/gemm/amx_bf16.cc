@@ -13,13 +13,19 @@ namespace {
 
 struct MultiplyBf16 {
   static constexpr int64_t element_bytes = 2;
+  static constexpr bool stores_sums = true;
+  static constexpr bool widens = false;
   template <int c, int a, int b>
   static void multiply() {
     // GCC's intrinsic wants literal tile numbers.
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
   }
-  static void finish(const GemmTask& task, int64_t m, int64_t panel, const float* sums) {
-    finish_row(task, m, panel, _mm512_load_ps(sums));
+  template <int panels>
+  static void finish(const GemmTask& task, int64_t panel, int64_t begin, int64_t end,
+                     const float* sums) {
+    avx512::finish_rows<panels>(task, panel, begin, end, [&](int64_t row, int p) {
+      return _mm512_load_ps(sums + (row * panels + p) * kTileN);
+    });
   }
 };
 

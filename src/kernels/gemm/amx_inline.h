@@ -32,5 +32,24 @@ inline void load_config(const TileConfig& config) {
   __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
+// The intrinsics for these want literal tile numbers, and spend an instruction on each address.
+template <int tile, int offset = 0>
+inline void load_tile(const void* from, int64_t stride) {
+  __asm__ volatile("tileloadd %c2(%0,%1,1), %%tmm%c3" ::"r"(from), "r"(stride), "i"(offset),
+                   "i"(tile));
+}
+
+template <int tile, int offset = 0>
+inline void store_tile(void* to, int64_t stride) {
+  __asm__ volatile("tilestored %%tmm%c3, %c2(%0,%1,1)" ::"r"(to), "r"(stride), "i"(offset),
+                   "i"(tile)
+                   : "memory");
+}
+
+template <int tile>
+inline void zero_tile() {
+  __asm__ volatile("tilezero %%tmm%c0" ::"i"(tile));
+}
+
 }  // namespace
 }  // namespace tw::kernels::amx

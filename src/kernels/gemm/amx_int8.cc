@@ -12,13 +12,28 @@ namespace {
 
 struct MultiplyInt8 {
   static constexpr int64_t element_bytes = 1;
+  static constexpr bool stores_sums = false;
+  static constexpr bool widens = false;
   template <int c, int a, int b>
   static void multiply() {
     // GCC's intrinsic wants literal tile numbers.
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
   }
-  static void finish(const GemmTask& task, int64_t m, int64_t panel, const float* sums) {
-    avx512::finish_int8_row(task, m, panel, _mm512_load_si512(sums));
+  template <int panels>
+  static void finish(const GemmTask& task, int64_t panel, int64_t begin, int64_t end,
+                     const float* sums) {
+    __m512 scales[panels];
+    for (int p = 0; p < panels; ++p) {
+      const std::byte* base = task.panels + (panel + p) * task.panel_size;
+      scales[p] = _mm512_loadu_ps(base + task.layout.scales);
+    }
+    const ActivationGroup* groups = task.groups + begin * task.groups_stride;
+    const int64_t stride = task.groups_stride;
+    avx512::finish_rows<panels>(task, panel, begin, end, [&](int64_t row, int p) {
+      const __m512i exact = _mm512_load_si512(sums + (row * panels + p) * kTileN);
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(exact), scales[p]);
+      return _mm512_mul_ps(scaled, _mm512_set1_ps(groups[row * stride].scale));
+    });
   }
 };
 

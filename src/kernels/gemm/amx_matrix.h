@@ -1,19 +1,33 @@
-// C[M, N] = A[M, K] * W[N, K]^T by tiles that need no scales along K: bf16 and int8.
+// C[M, N] = A[M, K] * W[N, K]^T by tiles that need no scales along K: bf16, int8, and quantized
+// weights that are widened to bf16 on the way.
 //
 // Blocks of 2 x 2 C tiles: 32 rows of A and 2 panels (32 channels). A step of 64 bytes of K loads
 // two A tiles (16 rows) and two B tiles (16 channels, the packed order itself) for four
 // multiplications: one tile load per multiply. C stays in tiles over a block of K; between blocks
 // its sums wait in memory, which changes nothing about their order. That costs more than reading
 // weights from L2 does, so a block of K of two panels (2 x 32 KiB) may be larger than L1 while all
-// rows pass (5% faster than half of it); a block of rows (1 MiB) stays in L2 while all panels pass.
+// rows pass (5% faster than half of it).
 //
-// Up to 16 rows, bound by memory, take 1 x 4 tiles instead: four panels stream side by side, each
-// asked for early (19 GB/s a core, against 15 with one stream).
+// Weights that lie as tiles read them: a block of rows (1 MiB) stays in L2 while all panels pass.
+// Weights that must be widened first: each block of K of two panels is widened once for up to 512
+// rows. Four pairs of panels share the block of K of these rows (1 MiB, which stays in L2), and
+// their sums (256 KiB) wait.
+//
+// Up to 16 rows, bound by memory, take 1 x 4 tiles instead where nothing is widened: four panels
+// stream side by side, each asked for early (19 GB/s a core, against 15 with one stream).
 //
 // An Operation is a type with
-//   element_bytes              of A and W
+//   element_bytes              of A and of W in a tile
 //   multiply<c, a, b>()        tile c += tile a * tile b
-//   finish(task, m, panel, sums)  16 sums (4 bytes each) of row m on their way out
+//   finish<panels>(task, panel, begin, end, sums)
+//                              rows [begin, end) on their way out; sums [rows][panels][16] of 4
+//                              bytes
+//   stores_sums                whether sums without an epilogue are results, so that tiles may
+//   store
+//                              them to C
+//   widens                     whether weights are widened, then
+//   widen(task, panel, begin, end, out)
+//                              bytes [begin, end) of rows of W as tiles read them, 16 to a step
 //
 // Everything here has internal linkage: see kernel_task.h.
 #pragma once
@@ -30,6 +44,8 @@ constexpr int64_t kTileBytes = 64;  // of K in one tile
 constexpr int64_t kBlockBytes = 2048;
 constexpr int kBlockM = 2 * kBlockRows;
 constexpr int kBlockPanels = 2;
+constexpr int kWidenedPairs = 4;  // of panels that share a block of K of A
+constexpr int64_t kUnrolledSteps = 8;
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kMaxRows = 512;
 constexpr int64_t kActivationBytes = 1 << 20;
@@ -58,53 +74,87 @@ struct Operands {
   int64_t a_stride;     // bytes
   const std::byte* b0;  // first panel, at the first k
   const std::byte* b1;  // second panel
-  float* sums;          // [rows][kBlockPanels * kTileN], fp32 or int32
   int64_t steps;        // of kTileBytes
+  bool is_first;        // steps: the sums begin here
+  const float* sums;    // [rows][panels][16] of the steps before, fp32 or int32
+  float* out;           // sums with these steps
+  int64_t out_stride;   // elements
 };
 
-constexpr int64_t kSumStride = kBlockPanels * kTileN * sizeof(float);
-
-// sums += A * B over a block of K, or = for the first. row_tiles: 2 for more than 16 rows; panels:
-// 1 at an odd end.
+// The tiles of a block: row_tiles is 2 for more than 16 rows, panels 1 at an odd end.
 template <typename Operation, int row_tiles, int panels>
-void multiply_block(const Operands& o, bool is_first) {
-  float* lower = o.sums + kBlockRows * kBlockPanels * kTileN;
-  if (is_first) {
-    _tile_zero(0);
-    if constexpr (panels == 2) _tile_zero(1);
-    if constexpr (row_tiles == 2) {
-      _tile_zero(2);
-      if constexpr (panels == 2) _tile_zero(3);
-    }
-  } else {
-    _tile_loadd(0, o.sums, kSumStride);
-    if constexpr (panels == 2) _tile_loadd(1, o.sums + kTileN, kSumStride);
-    if constexpr (row_tiles == 2) {
-      _tile_loadd(2, lower, kSumStride);
-      if constexpr (panels == 2) _tile_loadd(3, lower + kTileN, kSumStride);
-    }
+struct Block {
+  static constexpr int64_t kSumStride = panels * kTileN * sizeof(float);
+
+  // Calls f<tile, row tile, panel>() for every C tile.
+  template <typename F>
+  static void for_each_sum(F f) {
+    f.template operator()<0, 0, 0>();
+    if constexpr (panels == 2) f.template operator()<1, 0, 1>();
+    if constexpr (row_tiles == 2) f.template operator()<2, 1, 0>();
+    if constexpr (row_tiles == 2 && panels == 2) f.template operator()<3, 1, 1>();
   }
-  for (int64_t step = 0; step < o.steps; ++step) {
-    _tile_loadd(4, o.a + step * 64, o.a_stride);
-    _tile_loadd(6, o.b0 + step * 1024, 64);
+
+  // Step `step` behind the pointers: what it adds to addresses is part of the instructions.
+  template <int step>
+  static void multiply_step(const std::byte* upper, const std::byte* lower, const std::byte* b0,
+                            const std::byte* b1, int64_t stride) {
+    constexpr int kA = step * kTileBytes;
+    constexpr int kB = step * kTileBytes * kTileN;
+    load_tile<4, kA>(upper, stride);
+    load_tile<6, kB>(b0, 64);
     Operation::template multiply<0, 4, 6>();
     if constexpr (row_tiles == 2) {
-      _tile_loadd(5, o.a + kBlockRows * o.a_stride + step * 64, o.a_stride);
+      load_tile<5, kA>(lower, stride);
       Operation::template multiply<2, 5, 6>();
     }
     if constexpr (panels == 2) {
-      _tile_loadd(7, o.b1 + step * 1024, 64);
+      load_tile<7, kB>(b1, 64);
       Operation::template multiply<1, 4, 7>();
       if constexpr (row_tiles == 2) Operation::template multiply<3, 5, 7>();
     }
   }
-  _tile_stored(0, o.sums, kSumStride);
-  if constexpr (panels == 2) _tile_stored(1, o.sums + kTileN, kSumStride);
-  if constexpr (row_tiles == 2) {
-    _tile_stored(2, lower, kSumStride);
-    if constexpr (panels == 2) _tile_stored(3, lower + kTileN, kSumStride);
+
+  static void multiply(const Operands& o) {
+    constexpr int kPanelOffset = kTileN * sizeof(float);
+    if (o.is_first) {
+      for_each_sum([]<int tile, int, int>() { zero_tile<tile>(); });
+    } else {
+      const float* rows[2] = {o.sums, o.sums + kBlockRows * panels * kTileN};
+      for_each_sum([&]<int tile, int row_tile, int panel>() {
+        load_tile<tile, panel * kPanelOffset>(rows[row_tile], kSumStride);
+      });
+    }
+    const std::byte* upper = o.a;
+    const std::byte* lower = o.a + kBlockRows * o.a_stride;
+    const std::byte* b0 = o.b0;
+    const std::byte* b1 = o.b1;
+    const auto advance = [&](int64_t steps) {
+      upper += steps * kTileBytes;
+      lower += steps * kTileBytes;
+      b0 += steps * kTileBytes * kTileN;
+      b1 += steps * kTileBytes * kTileN;
+    };
+    int64_t left = o.steps;
+    for (; left >= kUnrolledSteps; left -= kUnrolledSteps, advance(kUnrolledSteps)) {
+      multiply_step<0>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<1>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<2>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<3>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<4>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<5>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<6>(upper, lower, b0, b1, o.a_stride);
+      multiply_step<7>(upper, lower, b0, b1, o.a_stride);
+    }
+#pragma GCC unroll 1
+    for (; left > 0; --left, advance(1)) multiply_step<0>(upper, lower, b0, b1, o.a_stride);
+    float* rows[2] = {o.out, o.out + kBlockRows * o.out_stride};
+    const int64_t out_bytes = o.out_stride * static_cast<int64_t>(sizeof(float));
+    for_each_sum([&]<int tile, int row_tile, int panel>() {
+      store_tile<tile, panel * kPanelOffset>(rows[row_tile], out_bytes);
+    });
   }
-}
+};
 
 // Remembers which shape the tiles have, so that only the last, shorter block changes it.
 class Tiles {
@@ -119,36 +169,87 @@ class Tiles {
   int64_t rows_ = 0;
 };
 
-// Rows [begin, end) of one or two panels.
+template <typename Operation>
+struct Workspace {
+  static constexpr int64_t kWidenedBytes = Operation::widens ? kBlockBytes * kTileN : 64;
+  alignas(64) float sums[Operation::widens ? kWidenedPairs : 1][kMaxRows * kBlockPanels * kTileN];
+  alignas(64) std::byte widened[kBlockPanels][kWidenedBytes];
+  Tiles tiles;
+};
+
+// Whether tiles may store their last sums to C: nothing happens to them, and the panels before
+// `end` are whole.
+template <typename Operation>
+bool stores_to_c(const GemmTask& task, int64_t end) {
+  return Operation::stores_sums && !avx512::has_epilogue(task) && end * kTileN <= task.n;
+}
+
+// Bytes [at, at + depth) of rows [begin, end), times one or two panels.
 template <typename Operation, int panels>
-void multiply_panels(const GemmTask& task, int64_t panel, int64_t begin, int64_t end, float* sums,
-                     Tiles& tiles) {
-  const std::byte* b = task.panels + panel * task.panel_size;
-  const int64_t row_bytes = task.padded_k * Operation::element_bytes;
+void multiply_depth(const GemmTask& task, int64_t panel, int64_t begin, int64_t end, int64_t at,
+                    int64_t depth, float* sums, Workspace<Operation>& work) {
+  const std::byte* b[2];
+  for (int p = 0; p < panels; ++p) {
+    if constexpr (Operation::widens) {
+      Operation::widen(task, panel + p, at, at + depth, work.widened[p]);
+      b[p] = work.widened[p];
+    } else {
+      b[p] = task.panels + (panel + p) * task.panel_size + at * kTileN;
+    }
+  }
+  if constexpr (panels == 1) b[1] = b[0];
+  finish_stores();
+  const bool is_last = at + depth == task.padded_k * Operation::element_bytes;
+  const bool to_c = is_last && stores_to_c<Operation>(task, panel + panels);
   const int64_t stride = task.a_stride * Operation::element_bytes;
+  Operands operands = {task.a + begin * stride + at,
+                       stride,
+                       b[0],
+                       b[1],
+                       depth / kTileBytes,
+                       at == 0,
+                       sums,
+                       to_c ? task.c + begin * task.c_stride + panel * kTileN : sums,
+                       to_c ? task.c_stride : panels * kTileN};
+  int64_t rows = end - begin;
+  if (rows >= kBlockM) work.tiles.set_rows(kBlockM);
+  for (; rows >= kBlockM; rows -= kBlockM) {
+    Block<Operation, 2, panels>::multiply(operands);
+    operands.a += kBlockM * stride;
+    operands.sums += kBlockM * panels * kTileN;
+    operands.out += kBlockM * operands.out_stride;
+  }
+  if (rows == 0) return;
+  work.tiles.set_rows(rows);
+  if (rows > kBlockRows) {
+    Block<Operation, 2, panels>::multiply(operands);
+  } else {
+    Block<Operation, 1, panels>::multiply(operands);
+  }
+}
+
+// Rows [begin, end) of the panels, of which there are at most two for each of the workspace's sums.
+template <typename Operation>
+void multiply_panels(const GemmTask& task, Range panels, int64_t begin, int64_t end,
+                     Workspace<Operation>& work) {
+  // Calls f<number of panels>(first panel, their sums) for each pair, and an odd end.
+  const auto for_each_pair = [&](auto f) {
+    int64_t panel = panels.begin;
+    int pair = 0;
+    for (; panel + 2 <= panels.end; panel += 2) f.template operator()<2>(panel, work.sums[pair++]);
+    if (panel < panels.end) f.template operator()<1>(panel, work.sums[pair]);
+  };
+  const int64_t row_bytes = task.padded_k * Operation::element_bytes;
   for (int64_t at = 0; at < row_bytes; at += kBlockBytes) {
     const int64_t depth = row_bytes - at < kBlockBytes ? row_bytes - at : kBlockBytes;
-    for (int64_t m = begin; m < end; m += kBlockM) {
-      const int64_t rows = end - m < kBlockM ? end - m : kBlockM;
-      tiles.set_rows(rows);
-      const Operands operands = {task.a + m * stride + at,
-                                 stride,
-                                 b + at * kTileN,
-                                 b + task.panel_size + at * kTileN,
-                                 sums + (m - begin) * kBlockPanels * kTileN,
-                                 depth / kTileBytes};
-      if (rows > kBlockRows) {
-        multiply_block<Operation, 2, panels>(operands, at == 0);
-      } else {
-        multiply_block<Operation, 1, panels>(operands, at == 0);
-      }
-    }
+    for_each_pair([&]<int count>(int64_t panel, float* sums) {
+      multiply_depth<Operation, count>(task, panel, begin, end, at, depth, sums, work);
+    });
   }
-  for (int64_t m = begin; m < end; ++m) {
-    for (int p = 0; p < panels; ++p) {
-      Operation::finish(task, m, panel + p, sums + ((m - begin) * kBlockPanels + p) * kTileN);
-    }
-  }
+  for_each_pair([&]<int count>(int64_t panel, float* sums) {
+    if (stores_to_c<Operation>(task, panel + count)) return;
+    Operation::template finish<count>(task, panel, begin, end, sums);
+  });
 }
 
 // Panels [panel, panel + panels) for all rows, of which there are at most 16.
@@ -163,38 +264,34 @@ void multiply_few_rows(const GemmTask& task, int64_t panel) {
     }
     return at;
   };
-  _tile_zero(0);
+  zero_tile<0>();
   if constexpr (panels > 1) {
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_tile<1>();
+    zero_tile<2>();
+    zero_tile<3>();
   }
   for (int64_t k = 0; k < task.padded_k * Operation::element_bytes; k += kTileBytes) {
     const std::byte* at = b + k * kTileN;
-    _tile_loadd(4, task.a + k, task.a_stride * Operation::element_bytes);
-    _tile_loadd(5, load_ahead(at), 64);
+    load_tile<4>(task.a + k, task.a_stride * Operation::element_bytes);
+    load_tile<5>(load_ahead(at), 64);
     Operation::template multiply<0, 4, 5>();
     if constexpr (panels > 1) {
       static_assert(panels == 4);
-      _tile_loadd(6, load_ahead(at + task.panel_size), 64);
+      load_tile<6>(load_ahead(at + task.panel_size), 64);
       Operation::template multiply<1, 4, 6>();
-      _tile_loadd(7, load_ahead(at + 2 * task.panel_size), 64);
+      load_tile<7>(load_ahead(at + 2 * task.panel_size), 64);
       Operation::template multiply<2, 4, 7>();
-      _tile_loadd(5, load_ahead(at + 3 * task.panel_size), 64);
+      load_tile<5>(load_ahead(at + 3 * task.panel_size), 64);
       Operation::template multiply<3, 4, 5>();
     }
   }
-  _tile_stored(0, sums, stride);
+  store_tile<0>(sums, stride);
   if constexpr (panels > 1) {
-    _tile_stored(1, sums + kTileN, stride);
-    _tile_stored(2, sums + 2 * kTileN, stride);
-    _tile_stored(3, sums + 3 * kTileN, stride);
+    store_tile<1, 64>(sums, stride);
+    store_tile<2, 128>(sums, stride);
+    store_tile<3, 192>(sums, stride);
   }
-  for (int64_t m = 0; m < task.m; ++m) {
-    for (int p = 0; p < panels; ++p) {
-      Operation::finish(task, m, panel + p, sums + (m * panels + p) * kTileN);
-    }
-  }
+  Operation::template finish<panels>(task, panel, 0, task.m, sums);
 }
 
 template <typename Operation>
@@ -220,24 +317,28 @@ void few_rows(const GemmTask& task) {
 template <typename Operation>
 void multiply_matrix(const GemmTask& task) {
   if (task.m == 0) return;
-  if (task.m <= kBlockRows) {
-    few_rows<Operation>(task);
-    _tile_release();
-    return;
+  if constexpr (!Operation::widens) {
+    if (task.m <= kBlockRows) {
+      few_rows<Operation>(task);
+      _tile_release();
+      return;
+    }
   }
-  alignas(64) float sums[kMaxRows * kBlockPanels * kTileN];
-  int64_t rows_per_block =
-      kActivationBytes / (Operation::element_bytes * task.padded_k) / kBlockM * kBlockM;
-  if (rows_per_block < kBlockM) rows_per_block = kBlockM;
-  if (rows_per_block > kMaxRows) rows_per_block = kMaxRows;
-  Tiles tiles;
+  constexpr int64_t kPanels = Operation::widens ? kWidenedPairs * kBlockPanels : kBlockPanels;
+  int64_t rows_per_block = kMaxRows;
+  if constexpr (!Operation::widens) {
+    rows_per_block =
+        kActivationBytes / (Operation::element_bytes * task.padded_k) / kBlockM * kBlockM;
+    if (rows_per_block < kBlockM) rows_per_block = kBlockM;
+    if (rows_per_block > kMaxRows) rows_per_block = kMaxRows;
+  }
+  Workspace<Operation> work;
   for (int64_t begin = 0; begin < task.m; begin += rows_per_block) {
     const int64_t end = begin + rows_per_block < task.m ? begin + rows_per_block : task.m;
-    int64_t panel = task.panel_begin;
-    for (; panel + 2 <= task.panel_end; panel += 2) {
-      multiply_panels<Operation, 2>(task, panel, begin, end, sums, tiles);
+    for (int64_t panel = task.panel_begin; panel < task.panel_end; panel += kPanels) {
+      const int64_t last = panel + kPanels < task.panel_end ? panel + kPanels : task.panel_end;
+      multiply_panels<Operation>(task, {panel, last}, begin, end, work);
     }
-    if (panel < task.panel_end) multiply_panels<Operation, 1>(task, panel, begin, end, sums, tiles);
   }
   _tile_release();
 }

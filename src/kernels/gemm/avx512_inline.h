@@ -56,6 +56,62 @@ inline void finish_row(const GemmTask& task, int64_t m, int64_t panel, __m512 va
   _mm512_mask_storeu_ps(c, mask, value);
 }
 
+// What happens to the finished sums of 16 channels; where a task has no scales or no bias, those
+// that change nothing, -0 included.
+struct ChannelEpilogue {
+  __mmask16 mask;
+  __m512 scales;
+  __m512 bias;
+
+  static ChannelEpilogue make(const GemmTask& task, int64_t panel) {
+    const int64_t n = panel * kTileN;
+    const int64_t channels = task.n - n < kTileN ? task.n - n : kTileN;
+    const auto mask = static_cast<__mmask16>((1u << channels) - 1);
+    return {
+        mask,
+        task.output_scales != nullptr ? _mm512_loadu_ps(task.output_scales + n)
+                                      : _mm512_set1_ps(1.0f),
+        task.bias != nullptr ? _mm512_maskz_loadu_ps(mask, task.bias + n) : _mm512_set1_ps(-0.0f)};
+  }
+};
+
+inline bool has_epilogue(const GemmTask& task) {
+  return task.output_scales != nullptr || task.bias != nullptr || task.accumulate;
+}
+
+// Rows [begin, end) of `panels` panels on their way out: what finish_row does, with all that rows
+// share done once. value(r, p) are the sums of row begin + r and panel p.
+template <int panels, typename Value>
+inline void finish_rows(const GemmTask& task, int64_t panel, int64_t begin, int64_t end,
+                        Value value) {
+  ChannelEpilogue channels[panels];
+  for (int p = 0; p < panels; ++p) channels[p] = ChannelEpilogue::make(task, panel + p);
+  // A copy: the compiler must assume that storing a vector may change the task.
+  const int64_t stride = task.c_stride;
+  float* c = task.c + begin * stride + panel * kTileN;
+  if (!has_epilogue(task)) {
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < end - begin; ++r, c += stride) {
+#pragma GCC unroll 4
+      for (int p = 0; p < panels; ++p) {
+        _mm512_mask_storeu_ps(c + p * kTileN, channels[p].mask, value(r, p));
+      }
+    }
+    return;
+  }
+  const auto keep = static_cast<__mmask16>(task.accumulate ? 0xffff : 0);
+  for (int64_t r = 0; r < end - begin; ++r, c += stride) {
+#pragma GCC unroll 4
+    for (int p = 0; p < panels; ++p) {
+      const ChannelEpilogue& channel = channels[p];
+      __m512 sums = _mm512_add_ps(_mm512_mul_ps(value(r, p), channel.scales), channel.bias);
+      sums = _mm512_mask_add_ps(sums, keep,
+                                _mm512_maskz_loadu_ps(channel.mask & keep, c + p * kTileN), sums);
+      _mm512_mask_storeu_ps(c + p * kTileN, channel.mask, sums);
+    }
+  }
+}
+
 // The exact sums of an int8 row: scaled, and on their way out.
 inline void finish_int8_row(const GemmTask& task, int64_t m, int64_t panel, __m512i sums) {
   const std::byte* base = task.panels + panel * task.panel_size;

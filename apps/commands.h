@@ -16,6 +16,7 @@ void add_bench_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 void add_evaluate_command(CLI::App& app, int& exit_code);
 void add_convert_command(CLI::App& app, int& exit_code);
+void add_quantize_command(CLI::App& app, int& exit_code);
 
 // Prints the error as "tilewright: ..." on stderr and returns the exit code that fits it.
 int report(const Error& error);

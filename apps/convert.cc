@@ -1,12 +1,10 @@
 // `tilewright convert`: a GGUF file (or any checkpoint) as a Hugging Face folder in bf16.
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "apps/commands.h"
-#include "core/log.h"
-#include "core/progress.h"
+#include "apps/model_folder.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors_writer.h"
@@ -23,54 +21,6 @@ struct ConvertOptions {
   bool force = false;
   double max_shard_gib = 5;
 };
-
-Status write_text(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return error(ErrorCode::internal, "{}: cannot write", path.string());
-  return {};
-}
-
-Status write_json(const fs::path& path, const Json& value) {
-  return write_text(path, dump_json(value, 2) + "\n");
-}
-
-// What an earlier conversion left and this one may not overwrite: a reader would prefer an old
-// index to a new single file, and an old template to the new one.
-Status remove_stale_files(const fs::path& folder) {
-  std::error_code failure;
-  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
-       entry.increment(failure)) {
-    const std::string name = entry->path().filename().string();
-    const bool is_stale = entry->path().extension() == ".safetensors" ||
-                          name == "model.safetensors.index.json" || name == "chat_template.jinja";
-    if (is_stale && !fs::remove(entry->path(), failure)) break;
-  }
-  if (!failure) return {};
-  return error(ErrorCode::internal, "{}: cannot remove old files: {}", folder.string(),
-               failure.message());
-}
-
-Status make_folder(const ConvertOptions& options) {
-  std::error_code failure;
-  if (fs::equivalent(options.input, options.output, failure)) {
-    return error(ErrorCode::invalid_argument, "{}: input and output are the same folder",
-                 options.output);
-  }
-  failure.clear();
-  fs::create_directories(options.output, failure);
-  if (failure) {
-    return error(ErrorCode::invalid_argument, "{}: cannot make the folder: {}", options.output,
-                 failure.message());
-  }
-  if (!fs::is_empty(options.output, failure) && !options.force) {
-    return error(ErrorCode::invalid_argument,
-                 "{}: the folder is not empty; choose another or overwrite with --force",
-                 options.output);
-  }
-  return remove_stale_files(options.output);
-}
 
 Status write_tokenizer(const Checkpoint& checkpoint, const fs::path& folder) {
   auto source = checkpoint.tokenizer_source();
@@ -89,31 +39,33 @@ Status write_tokenizer(const Checkpoint& checkpoint, const fs::path& folder) {
   return write_json(folder / "tokenizer_config.json", config);
 }
 
-Status write_weights(const Checkpoint& checkpoint, const ConvertOptions& options) {
-  std::vector<const StoredTensor*> tensors;
-  uint64_t total = 0;
+Expected<SafetensorsParts> weights_of(const Checkpoint& checkpoint) {
+  SafetensorsParts parts;
   for (const StoredTensor& tensor : checkpoint.tensors()) {
     // GGUF's frequency divisors are in config.json as rope_scaling.
     if (tensor.name == "rope_freqs.weight") continue;
-    tensors.push_back(&tensor);
-    total += bf16_bytes(tensor);
+    if (tensor.shape.size() > 2) {
+      return error(
+          ErrorCode::unsupported,
+          "{}: tensor {} holds all experts of a layer; mixtures cannot be converted, serve "
+          "the file as it is",
+          checkpoint.path().string(), tensor.name);
+    }
+    auto part = make_bf16_part(tensor);
+    if (!part) return forward_error(part);
+    parts.push_back(std::move(*part));
   }
-  ProgressBar progress("writing", static_cast<int64_t>(total >> 20), "MiB");
-  SafetensorsWriteOptions write;
-  write.max_shard_bytes = static_cast<uint64_t>(options.max_shard_gib * (1 << 30));
-  int64_t written = 0;
-  write.on_progress = [&](int64_t bytes) {
-    const int64_t before = written >> 20;
-    written += bytes;
-    progress.advance((written >> 20) - before);
-  };
-  return write_safetensors(options.output, tensors, write);
+  return parts;
 }
 
 Status convert(const ConvertOptions& options) {
   auto checkpoint = Checkpoint::open(options.input);
   if (!checkpoint) return forward_error(checkpoint);
-  if (Status status = make_folder(options); !status) return status;
+  auto weights = weights_of(**checkpoint);
+  if (!weights) return forward_error(weights);
+  if (Status status = make_model_folder(options.input, options.output, options.force); !status) {
+    return status;
+  }
   const fs::path folder = options.output;
   if (Status status = write_json(folder / "config.json", (*checkpoint)->config()); !status) {
     return status;
@@ -124,7 +76,9 @@ Status convert(const ConvertOptions& options) {
     return status;
   }
   if (Status status = write_tokenizer(**checkpoint, folder); !status) return status;
-  if (Status status = write_weights(**checkpoint, options); !status) return status;
+  if (Status status = write_weights(folder, *weights, options.max_shard_gib, "writing"); !status) {
+    return status;
+  }
   fmt::print("wrote {}: serve it with tilewright serve --model-path {}\n", options.output,
              options.output);
   return {};

@@ -143,6 +143,7 @@ Status evaluate(const EvaluateOptions& options) {
     ModelOptions reference_options = options.model;
     reference_options.model_path = options.reference_path;
     reference_options.quantization = {};
+    reference_options.kv_cache_dtype = "auto";
     auto loaded = ModelSession::load(reference_options);
     if (!loaded) return forward_error(loaded);
     reference = std::move(*loaded);
@@ -179,7 +180,8 @@ void add_evaluate_command(CLI::App& app, int& exit_code) {
   options->model.add_to(*command);
   command->add_option("--text", options->text_path, "File with the text to predict")->required();
   command->add_option("--reference", options->reference_path,
-                      "Model to compare the predictions with, such as the unquantized checkpoint");
+                      "Model to compare the predictions with, such as the unquantized checkpoint; "
+                      "neither --quantization nor --kv-cache-dtype applies to it");
   command
       ->add_option("--window", options->window,
                    "Tokens that are predicted from each other; windows are independent")

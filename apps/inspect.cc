@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "core/log.h"
 #include "weights/checkpoint.h"
+#include "weights/schemes/scheme.h"
 #include "weights/tokenizer_source.h"
 
 namespace tw {
@@ -79,12 +80,27 @@ void print_tokenizer(const Checkpoint& checkpoint) {
   fmt::print("chat template\n{}\n", chat_template ? *chat_template : "  none");
 }
 
+// What quantization_config says of itself: the method, and which of its formats.
+std::string quantization_of(const Checkpoint& checkpoint) {
+  const auto found = checkpoint.config().find("quantization_config");
+  if (found == checkpoint.config().end() || !found->is_object()) return "none in config.json";
+  std::string text;
+  for (const char* field : {"quant_method", "quant_algo", "format", "fmt"}) {
+    const auto value = found->find(field);
+    if (value == found->end() || !value->is_string()) continue;
+    text += (text.empty() ? "" : ", ") + value->get<std::string>();
+  }
+  const auto scheme = make_scheme(checkpoint.config(), checkpoint.path().string());
+  return scheme ? text : fmt::format("{} (not supported: {})", text, scheme.error().message);
+}
+
 Status inspect(const InspectOptions& options) {
   auto checkpoint = Checkpoint::open(options.path);
   if (!checkpoint) return forward_error(checkpoint);
   fmt::print("{} ({})\n", options.path, (*checkpoint)->container());
   fmt::print("config\n{}\n", dump_json((*checkpoint)->config(), 2));
   fmt::print("generation config\n  {}\n", dump_json((*checkpoint)->generation_config()));
+  fmt::print("quantization\n  {}\n", quantization_of(**checkpoint));
   if (options.tensors) print_tensors(**checkpoint);
   print_totals(**checkpoint);
   print_tokenizer(**checkpoint);

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   tw::add_inspect_command(app, exit_code);
   tw::add_evaluate_command(app, exit_code);
   tw::add_convert_command(app, exit_code);
+  tw::add_quantize_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {

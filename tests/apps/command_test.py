@@ -18,6 +18,7 @@ SOURCE = pathlib.Path(sys.argv[2])
 MODEL = pathlib.Path(os.environ.get("TW_MODEL_DIR", SOURCE / ".cache/models")) / \
     "SmolLM2-135M-Instruct.Q4_1.gguf"
 TEST_MODELS = SOURCE / ".cache/test-models"
+TINY = TEST_MODELS / "tiny-llama-4bit"  # in bf16
 PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -68,7 +69,7 @@ class GoodInput(Command):
     def test_help_teaches(self):
         result = run("--help")
         self.assertEqual(result.returncode, 0)
-        for command in ("serve", "generate", "chat", "bench", "inspect", "convert"):
+        for command in ("serve", "generate", "chat", "bench", "inspect", "convert", "quantize"):
             self.assertIn(command, result.stdout)
             self.assertEqual(run(command, "--help").returncode, 0)
         self.assertIn("--max-total-tokens", run("serve", "--help").stdout)
@@ -139,6 +140,28 @@ class GoodInput(Command):
         self.assertEqual((target / "notes.txt").read_text(), "mine")
         self.assertEqual(run("inspect", target).returncode, 0)
 
+    @unittest.skipUnless(TINY.exists(), "needs tools/proxy/make_proxy.py --tests")
+    def test_quantize_writes_a_folder_that_serves(self):
+        for name, form in (("w8a8_int8", "int-quantized"), ("fp8", "float-quantized"),
+                           ("int4", "pack-quantized"), ("mxfp4", "mxfp4-pack-quantized")):
+            target = self.folder / name
+            quantize = ("quantize", "--model-path", TINY, "--quantization", name, "--output", target)
+            result = run(*quantize, "--max-shard-size", 0.001)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.expect_refused(run(*quantize), name, "not empty", "--force")
+            self.assertEqual(run(*quantize, "--force").returncode, 0)
+            for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+                self.assertEqual((target / file).read_bytes(), (TINY / file).read_bytes())
+            written = json.loads((target / "config.json").read_text())["quantization_config"]
+            self.assertEqual(written["quant_method"], "compressed-tensors")
+            self.assertIn("lm_head", written["ignore"])
+            self.assertIn(f"compressed-tensors, {form}", run("inspect", target).stdout)
+            generate = ("generate", "--prompt", "abc", "--temperature", 0, "--max-new-tokens", 8,
+                        "--ignore-eos", "--model-path")
+            folder, online = run(*generate, target), run(*generate, TINY, "--quantization", name)
+            self.assertEqual(folder.returncode, 0, folder.stderr)
+            self.assertEqual(folder.stdout, online.stdout)
+
     def test_inspect(self):
         result = run("inspect", MODEL)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -194,6 +217,33 @@ class BadInput(Command):
         self.expect_refused(self.generate(MODEL, *standalone), "--speculative-draft-model-path")
         self.expect_refused(self.generate(MODEL, *standalone, *draft), "tiny-llama3", "token 0 is",
                             "same vocabulary")
+
+    @unittest.skipUnless(TINY.exists(), "needs tools/proxy/make_proxy.py --tests")
+    def test_mixtures_are_not_converted(self):
+        target = self.folder / "hf"
+        self.expect_refused(run("convert", TINY.with_name("tiny-mixtral.gguf"), target), "all experts")
+        self.assertFalse(target.exists())
+
+    @unittest.skipUnless(TINY.exists(), "needs tools/proxy/make_proxy.py --tests")
+    def test_what_cannot_be_quantized(self):
+        def quantize(path, *more, name="int4"):
+            return run("quantize", "--model-path", path, "--quantization", name, "--output",
+                       self.folder / "out", *more)
+        self.expect_refused(run("quantize", "--model-path", TINY), "--quantization")
+        self.expect_refused(quantize(TINY, name="int3"), "int3", "w8a8_int8")
+        self.expect_refused(quantize(TINY, "--group-size", "48"), "--group-size", "multiple of 32")
+        self.expect_refused(quantize(TINY, "--group-size", "64"), "q_proj", "96 columns",
+                            "groups of 64")
+        self.expect_refused(quantize(TINY, "--threads", "-1"), "--threads")
+        self.expect_refused(quantize(MODEL), "GGUF", "tilewright convert")
+        self.expect_refused(quantize(self.folder / "none"), "no such file")
+        self.expect_refused(run("quantize", "--model-path", TINY, "--quantization", "fp8", "--output",
+                                TINY), "same folder")
+        self.assertFalse((self.folder / "out").exists())
+        self.assertEqual(quantize(TINY).returncode, 0)
+        self.expect_refused(run("quantize", "--model-path", self.folder / "out", "--quantization",
+                                "fp8", "--output", self.folder / "twice"), "already quantized",
+                            "compressed-tensors")
 
     def test_too_little_memory(self):
         self.expect_refused(self.generate(MODEL, "--max-total-tokens", 10**9),

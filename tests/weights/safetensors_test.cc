@@ -166,26 +166,27 @@ TEST_F(FolderTest, ChatTemplatesComeFromThreePlaces) {
 TEST_F(FolderTest, WrittenShardsHoldTheSameTensors) {
   const auto source = Checkpoint::open(folder.write("tiny.gguf", tiny_llama().encode()));
   ASSERT_TRUE(source);
-  std::vector<const StoredTensor*> tensors;
-  for (const StoredTensor& tensor : (*source)->tensors()) tensors.push_back(&tensor);
+  SafetensorsParts parts;
+  for (const StoredTensor& tensor : (*source)->tensors()) {
+    parts.push_back(std::move(*make_bf16_part(tensor)));
+  }
   SafetensorsWriteOptions options;
   options.max_shard_bytes = 300;
-  ASSERT_TRUE(write_safetensors(folder.path(), tensors, options));
+  ASSERT_TRUE(write_safetensors(folder.path(), parts, options));
   folder.write("config.json", dump_json((*source)->config()));
   const auto written = Checkpoint::open(folder.path());
   ASSERT_TRUE(written) << written.error().message;
-  ASSERT_EQ((*written)->tensors().size(), tensors.size());
-  for (const StoredTensor* tensor : tensors) {
-    const StoredTensor& copy = **(*written)->require(tensor->name);
-    EXPECT_EQ(copy.shape, tensor->shape);
-    const int64_t columns = tensor->shape.back();
+  ASSERT_EQ((*written)->tensors().size(), parts.size());
+  for (const StoredTensor& tensor : (*source)->tensors()) {
+    const StoredTensor& copy = **(*written)->require(tensor.name);
+    EXPECT_EQ(copy.shape, tensor.shape);
+    const int64_t columns = tensor.shape.back();
     const auto rows = static_cast<int64_t>(copy.data.size()) / 2 / columns;
     std::vector<float> expected(static_cast<size_t>(columns)), actual(expected.size());
     for (int64_t row = 0; row < rows; ++row) {
       dequantize(copy.type, copy.data.data() + row * columns * 2, columns, actual.data());
-      const int64_t stored = rows == 1 ? 0 : tensor->row_order.stored_row(row, rows);
-      dequantize(tensor->type, tensor->data.data() + stored * columns * 4, columns,
-                 expected.data());
+      const int64_t stored = rows == 1 ? 0 : tensor.row_order.stored_row(row, rows);
+      dequantize(tensor.type, tensor.data.data() + stored * columns * 4, columns, expected.data());
       for (size_t i = 0; i < expected.size(); ++i) {
         EXPECT_NEAR(actual[i], expected[i], std::abs(expected[i]) / 256);
       }

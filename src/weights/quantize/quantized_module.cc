@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "weights/quantize/rounding.h"
+#include "weights/quantize/selection.h"
 #include "weights/tokenizer_source.h"
 
 namespace tw {
@@ -33,16 +34,8 @@ bool all_finite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
-}  // namespace
-
-bool is_float_matrix(const StoredTensor& tensor) {
-  return tensor.shape.size() == 2 &&
-         (tensor.type == StorageType::f32 || tensor.type == StorageType::f16 ||
-          tensor.type == StorageType::bf16);
-}
-
+// The largest magnitude of a matrix of floats; infinite or NaN if one of them is.
 float largest_weight(const StoredTensor& matrix, ThreadTeam& team) {
-  TW_CHECK(is_float_matrix(matrix));
   std::vector<float> largest(static_cast<size_t>(team.size()));
   team.run([&](const TeamMember& member) {
     RowReader reader(matrix);
@@ -56,24 +49,52 @@ float largest_weight(const StoredTensor& matrix, ThreadTeam& team) {
   return *std::ranges::max_element(largest);
 }
 
+float largest_weight(const Checkpoint& original, std::string_view module,
+                     const StoredTensor& matrix, ThreadTeam& team) {
+  float largest = largest_weight(matrix, team);
+  for (const std::string& other : fused_modules(module)) {
+    const StoredTensor* found = original.find(other + ".weight");
+    if (found == nullptr || !is_float_matrix(*found)) continue;
+    largest = greater(largest_weight(*found, team), largest);
+  }
+  return largest;
+}
+
+}  // namespace
+
+bool is_float_matrix(const StoredTensor& tensor) {
+  return tensor.shape.size() == 2 &&
+         (tensor.type == StorageType::f32 || tensor.type == StorageType::f16 ||
+          tensor.type == StorageType::bf16);
+}
+
+Status check_columns(const Checkpoint& original, const StoredTensor& matrix,
+                     const Quantizer& quantizer) {
+  if (matrix.shape[1] % quantizer.column_multiple() == 0) return {};
+  return error(ErrorCode::unsupported,
+               "{}: tensor {} has {} columns, which groups of {} do not divide",
+               original.path().string(), matrix.name, matrix.shape[1], quantizer.column_multiple());
+}
+
 Expected<TokenizerSource> QuantizedModule::tokenizer_source() const {
   return original_.tokenizer_source();
 }
 
-Expected<std::unique_ptr<QuantizedModule>> QuantizedModule::make(
-    const Checkpoint& original, const std::string& module, const StoredTensor& matrix,
-    const Quantizer& quantizer, ThreadTeam& team, std::optional<float> largest) {
+Expected<std::unique_ptr<QuantizedModule>> QuantizedModule::make(const Checkpoint& original,
+                                                                 const std::string& module,
+                                                                 const StoredTensor& matrix,
+                                                                 const Quantizer& quantizer,
+                                                                 ThreadTeam& team) {
   TW_CHECK(is_float_matrix(matrix));
   const int64_t rows = matrix.shape[0], columns = matrix.shape[1];
-  if (columns % quantizer.column_multiple() != 0) {
-    return error(ErrorCode::unsupported,
-                 "{}: tensor {} has {} columns, which groups of {} do not divide",
-                 original.path().string(), matrix.name, columns, quantizer.column_multiple());
+  if (Status status = check_columns(original, matrix, quantizer); !status) {
+    return forward_error(status);
   }
-  if (quantizer.needs_largest_magnitude() && !largest) largest = largest_weight(matrix, team);
+  const float largest =
+      quantizer.needs_largest_magnitude() ? largest_weight(original, module, matrix, team) : 0;
 
   auto result = std::unique_ptr<QuantizedModule>(new QuantizedModule(original));
-  auto planned = quantizer.tensors(rows, columns, largest.value_or(0));
+  auto planned = quantizer.tensors(rows, columns, largest);
   for (QuantizedTensor& tensor : planned) {
     std::vector<std::byte>& content = result->contents_.emplace_back(std::move(tensor.content));
     if (content.empty()) {
@@ -95,8 +116,7 @@ Expected<std::unique_ptr<QuantizedModule>> QuantizedModule::make(
         broken[static_cast<size_t>(member.rank())] = row;
         return;
       }
-      quantizer.quantize_row(weights, largest.value_or(0),
-                             result->contents_[0].data() + row * quant_bytes,
+      quantizer.quantize_row(weights, largest, result->contents_[0].data() + row * quant_bytes,
                              result->contents_[1].data() + row * scale_bytes);
     }
   });

@@ -17,11 +17,13 @@ class QuantizedModule final : public Checkpoint {
  public:
   // Quantizes `matrix` [N, K] of f32, f16 or bf16 on the thread team. Fails with corrupt_data for
   // weights that are no finite numbers, and with unsupported for columns that the groups do not
-  // divide, naming the tensor and what is valid. `largest`: the largest_weight() to quantize by,
-  // if it is not this matrix's alone.
-  static Expected<std::unique_ptr<QuantizedModule>> make(
-      const Checkpoint& original, const std::string& module, const StoredTensor& matrix,
-      const Quantizer& quantizer, ThreadTeam& team, std::optional<float> largest = std::nullopt);
+  // divide, naming the tensor and what is valid. A scale of the whole matrix is that of all the
+  // modules that fused_modules() names.
+  static Expected<std::unique_ptr<QuantizedModule>> make(const Checkpoint& original,
+                                                         const std::string& module,
+                                                         const StoredTensor& matrix,
+                                                         const Quantizer& quantizer,
+                                                         ThreadTeam& team);
 
   const std::filesystem::path& path() const override { return original_.path(); }
   const char* container() const override { return original_.container(); }
@@ -44,7 +46,8 @@ class QuantizedModule final : public Checkpoint {
 // Whether a tensor is a float matrix, not yet quantized.
 bool is_float_matrix(const StoredTensor& tensor);
 
-// The largest magnitude of a matrix of floats; infinite or NaN if one of them is.
-float largest_weight(const StoredTensor& matrix, ThreadTeam& team);
+// An error, as above, for a matrix that the quantizer's groups do not divide.
+Status check_columns(const Checkpoint& original, const StoredTensor& matrix,
+                     const Quantizer& quantizer);
 
 }  // namespace tw

@@ -14,6 +14,14 @@ constexpr std::string_view kLeftAlone[] = {"embed_tokens", "lm_head", "gate", "r
 constexpr std::string_view kOtherModalities[] = {"vision", "visual", "audio",
                                                  "multi_modal_projector"};
 
+// Last parts of the names of modules that are loaded as one.
+const std::vector<std::string_view> kFused[] = {
+    {"q_proj", "k_proj", "v_proj"},
+    {"gate_proj", "up_proj"},
+    {"w1", "w3"},
+    {"q_a_proj", "kv_a_proj_with_mqa"},
+};
+
 }  // namespace
 
 bool is_quantized_by_default(std::string_view module) {
@@ -22,6 +30,19 @@ bool is_quantized_by_default(std::string_view module) {
   return std::ranges::none_of(kOtherModalities, [module](std::string_view part) {
     return module.find(part) != std::string_view::npos;
   });
+}
+
+std::vector<std::string> fused_modules(std::string_view module) {
+  const size_t begin = module.rfind('.') + 1;
+  const std::string_view last = module.substr(begin);
+  std::vector<std::string> others;
+  for (const auto& fused : kFused) {
+    if (std::ranges::find(fused, last) == fused.end()) continue;
+    for (const std::string_view other : fused) {
+      if (other != last) others.push_back(std::string(module.substr(0, begin)).append(other));
+    }
+  }
+  return others;
 }
 
 std::string_view module_of(std::string_view tensor) {

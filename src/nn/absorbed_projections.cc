@@ -108,26 +108,15 @@ Expected<PackedWeight> value_rows(const PackedWeight& weight, const HeadSizes& s
   return values;
 }
 
-}  // namespace
-
-Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& loader,
-                                                        const std::string& module,
-                                                        int32_t num_heads, int64_t nope_dim,
-                                                        int64_t value_dim, int64_t latent_dim,
-                                                        Range heads) {
+// Opens, packs and releases the rows of a range of heads.
+Expected<PackedWeight> load_heads(const WeightLoader& loader, const std::string& module,
+                                  int64_t num_heads, int64_t rows_per_head, int64_t columns,
+                                  Range heads) {
   const Checkpoint& checkpoint = loader.checkpoint;
-  const HeadSizes sizes{heads.size(), nope_dim, value_dim, latent_dim};
-  for (const int64_t size : {nope_dim, value_dim, latent_dim}) {
-    if (size % kTileN == 0) continue;
-    return error(ErrorCode::unsupported,
-                 "{}: {}: qk_nope_head_dim {}, v_head_dim {} and kv_lora_rank {} must be multiples "
-                 "of {}",
-                 checkpoint.path().string(), module, nope_dim, value_dim, latent_dim, kTileN);
-  }
-  auto matrix = loader.scheme->open(checkpoint, module, num_heads * sizes.rows(), latent_dim);
+  auto matrix = loader.scheme->open(checkpoint, module, num_heads * rows_per_head, columns);
   if (!matrix) return forward_error(matrix);
   if (heads.size() != num_heads) {
-    const Range rows = {heads.begin * sizes.rows(), heads.end * sizes.rows()};
+    const Range rows = {heads.begin * rows_per_head, heads.end * rows_per_head};
     *matrix = std::make_unique<SlicedRows>(std::move(*matrix), std::vector<Range>{rows});
   }
   if (!(*matrix)->input_order().empty()) {
@@ -137,17 +126,47 @@ Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& load
                  checkpoint.path().string(), module);
   }
   const StoredMatrix* const matrices[] = {matrix->get()};
-  auto whole = pack(matrices, loader.team);
-  if (!whole) {
-    return error(whole.error().code, "{}: {}", checkpoint.path().string(), whole.error().message);
+  auto packed = pack(matrices, loader.team);
+  if (!packed) {
+    return error(packed.error().code, "{}: {}", checkpoint.path().string(), packed.error().message);
   }
   for (const StoredTensor* tensor : (*matrix)->tensors()) {
     if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensor->data.size()));
     checkpoint.release(*tensor);
   }
-  auto keys = transposed_keys(*whole, sizes, loader.team);
+  return packed;
+}
+
+}  // namespace
+
+Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& loader,
+                                                        const std::string& prefix,
+                                                        int32_t num_heads, int64_t nope_dim,
+                                                        int64_t value_dim, int64_t latent_dim,
+                                                        Range heads) {
+  const HeadSizes sizes{heads.size(), nope_dim, value_dim, latent_dim};
+  for (const int64_t size : {nope_dim, value_dim, latent_dim}) {
+    if (size % kTileN == 0) continue;
+    return error(ErrorCode::unsupported,
+                 "{}: {}: qk_nope_head_dim {}, v_head_dim {} and kv_lora_rank {} must be multiples "
+                 "of {}",
+                 loader.checkpoint.path().string(), prefix, nope_dim, value_dim, latent_dim,
+                 kTileN);
+  }
+  const auto load = [&](const char* name, int64_t rows_per_head, int64_t columns) {
+    return load_heads(loader, prefix + name, num_heads, rows_per_head, columns, heads);
+  };
+  Expected<PackedWeight> keys, values;
+  if (loader.checkpoint.find(prefix + ".k_b_proj.weight") != nullptr) {
+    keys = load(".k_b_proj", latent_dim, nope_dim);
+    values = load(".v_b_proj", value_dim, latent_dim);
+  } else {
+    auto whole = load(".kv_b_proj", sizes.rows(), latent_dim);
+    if (!whole) return forward_error(whole);
+    keys = transposed_keys(*whole, sizes, loader.team);
+    values = value_rows(*whole, sizes);
+  }
   if (!keys) return forward_error(keys);
-  auto values = value_rows(*whole, sizes);
   if (!values) return forward_error(values);
   const auto count = static_cast<int32_t>(heads.size());
   return AbsorbedProjections{BatchedLinear(std::move(*keys), count, loader),

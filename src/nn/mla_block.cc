@@ -49,9 +49,9 @@ class MlaBlock final : public Block {
     load.linear({"o_proj"}, int64_t{config.num_heads} * config.v_head_dim, {config.hidden_size},
                 config.bias && loader.shard.rank == 0, block->o_proj_, {}, output_slice);
     if (Status status = load.status(); !status) return forward_error(status);
-    auto absorbed = AbsorbedProjections::load(loader, prefix + ".kv_b_proj", config.num_heads,
-                                              config.qk_nope_head_dim, config.v_head_dim,
-                                              config.kv_lora_rank, heads);
+    auto absorbed =
+        AbsorbedProjections::load(loader, prefix, config.num_heads, config.qk_nope_head_dim,
+                                  config.v_head_dim, config.kv_lora_rank, heads);
     if (!absorbed) return forward_error(absorbed);
     block->absorbed_ = std::move(*absorbed);
     return block;

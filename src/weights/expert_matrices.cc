@@ -37,6 +37,7 @@ class ExpertSlice final : public StoredMatrix {
         new ExpertSlice(tensor, std::move(part), std::move(*matrix), selection, rows));
   }
 
+  bool has_output_scales() const override { return matrix_->has_output_scales(); }
   void pack_row(int64_t row, const ChannelWriter& channel) const override {
     matrix_->pack_row(selection_.first + row * selection_.step, channel);
   }

@@ -1,5 +1,7 @@
 #include "weights/gguf_architectures.h"
 
+#include "weights/gguf_mixtures.h"
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -22,6 +24,36 @@ constexpr GgufName kGlm4Names[] = {
     {"ffn_up", "mlp.gate_up_proj"},
 };
 
+constexpr GgufName kMixtralNames[] = {
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.gate_proj"},
+    {"ffn_up_exps", "block_sparse_moe.experts.up_proj"},
+    {"ffn_down_exps", "block_sparse_moe.experts.down_proj"},
+};
+constexpr GgufName kQwen2MoeNames[] = {
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+};
+// The two halves of kv_b_proj have no name of Hugging Face's: k_b_proj and v_b_proj.
+constexpr GgufName kDeepseekNames[] = {
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_k_b", "self_attn.k_b_proj"},
+    {"attn_v_b", "self_attn.v_b_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+};
+constexpr GgufName kGlm4MoeNames[] = {{"post_attention_norm", "post_attention_layernorm"}};
+constexpr GgufName kGptOssNames[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.router"},
+    {"attn_sinks", "self_attn.sinks", true},
+};
+
 int64_t integer_of(const Json& config, const char* field) {
   return config.value(field, int64_t{0});
 }
@@ -31,7 +63,11 @@ std::optional<int64_t> sliding_window(const GgufModel& model) {
   return window.value_or(0) > 0 ? window : std::nullopt;
 }
 
+// Mixtral goes by the name of Llama.
 void complete_llama(const GgufModel& model, Json& config) {
+  if (model.gguf.integer(model.prefix + "expert_count").value_or(0) > 0) {
+    return complete_mixtral(model, config);
+  }
   const auto window = sliding_window(model);
   if (!window) return;
   config["sliding_window"] = *window;
@@ -101,10 +137,35 @@ const GgufArchitecture kArchitectures[] = {
     {.name = "llama",
      .hugging_face = "LlamaForCausalLM",
      .model_type = "llama",
+     .layer_names = kMixtralNames,
      .interleaved_heads = true,
      .complete = complete_llama},
     {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM", .model_type = "qwen3"},
+    {.name = "qwen2moe",
+     .hugging_face = "Qwen2MoeForCausalLM",
+     .model_type = "qwen2_moe",
+     .layer_names = kQwen2MoeNames,
+     .complete = complete_qwen2_moe},
+    {.name = "qwen3moe",
+     .hugging_face = "Qwen3MoeForCausalLM",
+     .model_type = "qwen3_moe",
+     .complete = complete_qwen3_moe},
+    {.name = "deepseek2",
+     .hugging_face = "DeepseekV3ForCausalLM",
+     .model_type = "deepseek_v3",
+     .layer_names = kDeepseekNames,
+     .complete = complete_deepseek},
+    {.name = "glm4moe",
+     .hugging_face = "Glm4MoeForCausalLM",
+     .model_type = "glm4_moe",
+     .layer_names = kGlm4MoeNames,
+     .complete = complete_glm4_moe},
+    {.name = "gpt-oss",
+     .hugging_face = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .layer_names = kGptOssNames,
+     .complete = complete_gpt_oss},
     {.name = "gemma",
      .hugging_face = "GemmaForCausalLM",
      .model_type = "gemma",

@@ -16,6 +16,7 @@ namespace tw {
 struct GgufName {
   std::string_view gguf;          // without the last part: ".weight", ".bias"
   std::string_view hugging_face;  // behind "model.layers.<i>."
+  bool is_parameter = false;      // no module: the name has no last part
 };
 
 // What a row's function reads from.

@@ -13,6 +13,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Shapes as models ask for them: all heads' matrices below each other, and a matrix of one row that
+// converters left as a vector.
+void adapt_shape(StoredTensor& tensor) {
+  std::vector<int64_t>& shape = tensor.shape;
+  const auto is_named = [&](std::string_view end) { return tensor.name.ends_with(end); };
+  if (shape.size() == 3 && (is_named(".k_b_proj.weight") || is_named(".v_b_proj.weight"))) {
+    shape = {shape[0] * shape[1], shape[2]};
+  } else if (shape.size() == 1 && is_named(".shared_expert_gate.weight")) {
+    shape.insert(shape.begin(), 1);
+  }
+}
+
 class GgufCheckpoint final : public Checkpoint {
  public:
   // files[0] carries the metadata.
@@ -62,6 +74,7 @@ class GgufCheckpoint final : public Checkpoint {
     for (size_t part = 0; part < files_.size(); ++part) {
       for (StoredTensor tensor : files_[part].tensors()) {
         tensor.name = hugging_face_name(tensor.name, layer_names);
+        adapt_shape(tensor);
         tensors_.push_back(std::move(tensor));
         part_of_tensor_.push_back(part);
       }

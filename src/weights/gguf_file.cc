@@ -67,6 +67,8 @@ std::optional<StorageType> storage_type(uint32_t ggml_type) {
       return StorageType::f64;
     case 30:
       return StorageType::bf16;
+    case 39:
+      return StorageType::mxfp4;
     default:
       return std::nullopt;
   }
@@ -79,10 +81,9 @@ const char* unread_type_name(uint32_t ggml_type) {
     const char* name;
   };
   static constexpr Row kRows[] = {
-      {9, "Q8_1"},     {10, "Q2_K"},   {11, "Q3_K"},    {15, "Q8_K"},
-      {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
-      {20, "IQ4_NL"},  {21, "IQ3_S"},  {22, "IQ2_S"},   {23, "IQ4_XS"},
-      {29, "IQ1_M"},   {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"},
+      {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {15, "Q8_K"},   {16, "IQ2_XXS"},
+      {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
+      {22, "IQ2_S"},  {23, "IQ4_XS"},  {29, "IQ1_M"}, {34, "TQ1_0"},  {35, "TQ2_0"},
   };
   for (const Row& row : kRows) {
     if (row.number == ggml_type) return row.name;
@@ -224,7 +225,7 @@ Expected<TensorHeader> read_tensor_header(ByteReader& reader, const std::string&
   if (!known) {
     return error(ErrorCode::unsupported,
                  "{}: tensor {} has ggml type {} ({}); supported are F32, F16, BF16, Q8_0, Q4_0, "
-                 "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K",
+                 "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4",
                  file, tensor.name, *type, unread_type_name(*type));
   }
   tensor.type = *known;

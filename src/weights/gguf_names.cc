@@ -11,12 +11,25 @@ constexpr GgufName kGlobalNames[] = {
     {"output", "lm_head"},
 };
 constexpr GgufName kLayerNames[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},       {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+    {"exp_probs_b", "mlp.gate.e_score_correction_bias", true},
 };
 
 }  // namespace
@@ -39,7 +52,8 @@ std::string hugging_face_name(std::string_view gguf_name, std::span<const GgufNa
        {layer_names, std::span<const GgufName>(kLayerNames)}) {
     for (const GgufName& name : names) {
       if (stem.substr(dot + 1) == name.gguf) {
-        return fmt::format("model.layers.{}.{}{}", layer, name.hugging_face, kind);
+        return fmt::format("model.layers.{}.{}{}", layer, name.hugging_face,
+                           name.is_parameter ? "" : kind);
       }
     }
   }

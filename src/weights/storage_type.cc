@@ -1,5 +1,6 @@
 #include "weights/storage_type.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "core/check.h"
@@ -105,6 +106,12 @@ void decode_q6_k(const std::byte* block, float* out) {
   }
 }
 
+void decode_mxfp4(const std::byte* block, float* out) {
+  constexpr float kDoubledE2m1[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const float scale = mxfp4_scale(block);
+  for (int i = 0; i < 32; ++i) out[i] = kDoubledE2m1[mxfp4_code(block, i)] * scale;
+}
+
 template <typename T, typename Convert>
 void decode_plain(const std::byte* data, int64_t count, float* out, Convert convert) {
   for (int64_t i = 0; i < count; ++i) out[i] = convert(read<T>(data + i * sizeof(T)));
@@ -135,6 +142,8 @@ DecodeBlock block_decoder(StorageType type) {
       return decode_q5_k;
     case StorageType::q6_k:
       return decode_q6_k;
+    case StorageType::mxfp4:
+      return decode_mxfp4;
     default:
       return nullptr;
   }
@@ -160,13 +169,22 @@ int q6_k_quant(const std::byte* block, int index) {
   return low | high << 4;
 }
 
+float mxfp4_scale(const std::byte* block) {
+  return std::ldexp(1.0f, byte_at(block, 0) - 128);  // a bias of 127, and halves
+}
+
+int mxfp4_code(const std::byte* block, int index) {
+  const int byte = byte_at(block, 1 + index % 16);
+  return index < 16 ? byte & 15 : byte >> 4;
+}
+
 const StorageTypeTraits& traits(StorageType type) {
   static constexpr StorageTypeTraits kTraits[] = {
       {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q8_0", 32, 34},
       {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},
-      {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"I8", 1, 1},
-      {"I16", 1, 2},      {"I32", 1, 4},      {"I64", 1, 8},      {"F64", 1, 8},
-      {"U8", 1, 1},       {"BOOL", 1, 1},     {"F8_E4M3", 1, 1},
+      {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"MXFP4", 32, 17},
+      {"I8", 1, 1},       {"I16", 1, 2},      {"I32", 1, 4},      {"I64", 1, 8},
+      {"F64", 1, 8},      {"U8", 1, 1},       {"BOOL", 1, 1},     {"F8_E4M3", 1, 1},
   };
   return kTraits[static_cast<size_t>(type)];
 }

@@ -20,6 +20,7 @@ enum class StorageType : uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  mxfp4,
   i8,
   i16,
   i32,
@@ -55,5 +56,10 @@ KGroupScale k_group_scale(const std::byte* packed, int group);
 
 // Quant (0..63) of element 0..255 of a Q6_K block.
 int q6_k_quant(const std::byte* block, int index);
+
+// The power of two that an MXFP4 block's numbers 0, 1, 2, 3, 4, 6, 8 and 12 (e2m1 values times two)
+// are multiplied by, and the 4 bits (sign and place among them) of element 0..31.
+float mxfp4_scale(const std::byte* block);
+int mxfp4_code(const std::byte* block, int index);
 
 }  // namespace tw

@@ -56,11 +56,12 @@ KvB fp8_weights(int64_t nope, int64_t value) {
   }
   std::vector<std::byte> scale_bytes(scales.size() * sizeof(float));
   std::memcpy(scale_bytes.data(), scales.data(), scale_bytes.size());
-  result.tensors = {{"kv_b_proj.weight", StorageType::f8_e4m3, {rows, kLatent}, std::move(bytes)},
-                    {"kv_b_proj.weight_scale_inv",
-                     StorageType::f32,
-                     {grid_rows, kLatent / 128},
-                     std::move(scale_bytes)}};
+  result.tensors = {
+      {"attn.kv_b_proj.weight", StorageType::f8_e4m3, {rows, kLatent}, std::move(bytes)},
+      {"attn.kv_b_proj.weight_scale_inv",
+       StorageType::f32,
+       {grid_rows, kLatent / 128},
+       std::move(scale_bytes)}};
   return result;
 }
 
@@ -73,7 +74,7 @@ KvB bf16_weights(int64_t nope, int64_t value) {
     result.values.push_back(to_float(element));
   }
   result.tensors = {
-      {"kv_b_proj.weight", StorageType::bf16, {result.rows(), kLatent}, std::move(bytes)}};
+      {"attn.kv_b_proj.weight", StorageType::bf16, {result.rows(), kLatent}, std::move(bytes)}};
   return result;
 }
 
@@ -88,8 +89,8 @@ Expected<AbsorbedProjections> load(const KvB& weights, const Json& config) {
   EXPECT_TRUE(scheme);
   WeightLoader loader{checkpoint, team, CpuFeatures{}, kernels::ActivationPrecision::bf16, nullptr};
   loader.scheme = scheme->get();
-  return AbsorbedProjections::load(loader, "kv_b_proj", kHeads, weights.nope, weights.value,
-                                   kLatent, {0, kHeads});
+  return AbsorbedProjections::load(loader, "attn", kHeads, weights.nope, weights.value, kLatent,
+                                   {0, kHeads});
 }
 
 void expect_split(const KvB& weights, const AbsorbedProjections& absorbed, float relative_error) {
@@ -121,6 +122,43 @@ TEST(AbsorbedProjectionsTest, Bf16IsExact) {
   EXPECT_EQ(absorbed->keys.output_size(), kLatent);
   EXPECT_EQ(absorbed->values.output_size(), 64);
   expect_split(weights, *absorbed, 0.0f);
+}
+
+// What GGUF has: the keys of each head transposed, and the values.
+KvB halves_of(const KvB& whole) {
+  std::vector<bf16_t> keys, values;
+  for (int64_t head = 0; head < kHeads; ++head) {
+    const int64_t first = head * (whole.nope + whole.value);
+    for (int64_t j = 0; j < kLatent; ++j) {
+      for (int64_t i = 0; i < whole.nope; ++i) keys.push_back(to_bf16(whole.at(first + i, j)));
+    }
+    for (int64_t i = 0; i < whole.value; ++i) {
+      for (int64_t j = 0; j < kLatent; ++j) {
+        values.push_back(to_bf16(whole.at(first + whole.nope + i, j)));
+      }
+    }
+  }
+  const auto bytes = [](const std::vector<bf16_t>& elements) {
+    const auto all = std::as_bytes(std::span(elements));
+    return std::vector<std::byte>(all.begin(), all.end());
+  };
+  KvB result = whole;
+  result.tensors = {
+      {"attn.k_b_proj.weight", StorageType::bf16, {kHeads * kLatent, whole.nope}, bytes(keys)},
+      {"attn.v_b_proj.weight", StorageType::bf16, {kHeads * whole.value, kLatent}, bytes(values)}};
+  return result;
+}
+
+TEST(AbsorbedProjectionsTest, HalvesAreTakenAsTheyAre) {
+  KvB weights = halves_of(bf16_weights(48, 64));
+  const auto absorbed = load(weights, Json::object());
+  ASSERT_TRUE(absorbed) << absorbed.error().message;
+  expect_split(weights, *absorbed, 0.0f);
+
+  weights.tensors.pop_back();
+  const auto refused = load(weights, Json::object());
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("attn.v_b_proj.weight is missing"), std::string::npos);
 }
 
 // As in DeepSeek-V3: 128 rows of keys and 128 of values for each head.

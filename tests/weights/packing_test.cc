@@ -21,7 +21,7 @@ struct GgmlType {
 constexpr GgmlType kQuantizedTypes[] = {
     {8, StorageType::q8_0},  {2, StorageType::q4_0},  {3, StorageType::q4_1},
     {6, StorageType::q5_0},  {7, StorageType::q5_1},  {12, StorageType::q4_k},
-    {13, StorageType::q5_k}, {14, StorageType::q6_k},
+    {13, StorageType::q5_k}, {14, StorageType::q6_k}, {39, StorageType::mxfp4},
 };
 
 TEST(Dequantize, EqualsTheReferenceLibraryBitForBit) {
@@ -72,7 +72,12 @@ struct RandomMatrix {
     };
     for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(t.block_bytes)) {
       if (type == StorageType::q6_k) set_f16(block + 208);
-      if (t.block_elements > 1 && type != StorageType::q6_k) set_f16(block);
+      if (type == StorageType::mxfp4) {
+        // Within the range that a channel's scales may have.
+        bytes[block] = static_cast<std::byte>(90 + random() % 28);
+      } else if (t.block_elements > 1 && type != StorageType::q6_k) {
+        set_f16(block);
+      }
       const bool has_minimum = type == StorageType::q4_1 || type == StorageType::q5_1 ||
                                type == StorageType::q4_k || type == StorageType::q5_k;
       if (has_minimum) set_f16(block + 2);
@@ -151,7 +156,8 @@ TEST_P(PackingTest, PackedWeightsAreExactlyTheStoredOnes) {
 
 TEST_P(PackingTest, ScalesThatAreNoNumbersAreRefusedByName) {
   const StorageTypeTraits& t = traits(GetParam());
-  if (t.block_elements == 1) GTEST_SKIP() << "no scales";
+  const bool has_scales = t.block_elements > 1 && GetParam() != StorageType::mxfp4;
+  if (!has_scales) GTEST_SKIP() << "no scales, or powers of two that are all finite";
   ThreadTeam team(2);
   for (const uint16_t bits : {uint16_t{0x7c00}, uint16_t{0xfc00}, uint16_t{0x7e00}}) {
     RandomMatrix matrix(GetParam(), 37, 512, 5);
@@ -184,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(Types, PackingTest,
                          ::testing::Values(StorageType::f32, StorageType::f16, StorageType::bf16,
                                            StorageType::q8_0, StorageType::q4_0, StorageType::q4_1,
                                            StorageType::q5_0, StorageType::q5_1, StorageType::q4_k,
-                                           StorageType::q5_k, StorageType::q6_k),
+                                           StorageType::q5_k, StorageType::q6_k,
+                                           StorageType::mxfp4),
                          [](const auto& test) { return std::string(traits(test.param).name); });
 
 TEST(Packing, IntegerTensorsAreRefusedByName) {

@@ -5,7 +5,8 @@
     python tools/proxy/make_proxy.py --tests --out .cache/test-models
     python tools/golden/make_model_golden.py [tiny] [tiny-NAME ...] [smollm2] [perplexity]
 
-All in fp32 with eager attention. Tiny models: the bf16 weights of tools/proxy/make_proxy.py. The real
+All in fp32 with eager attention. Tiny models: the weights of tools/proxy/make_proxy.py, in bf16 (one
+with experts in MXFP4, dequantized). The real
 model: SmolLM2-135M-Instruct with its GGUF's weights dequantized (see gguf_reference.py).
 
 Files, in safetensors (a name ending in .N is of the N-th sequence):
@@ -52,7 +53,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools/proxy"))
 from random_weights import splitmix64  # noqa: E402
 from safetensors_files import write_json, write_safetensors  # noqa: E402
-from test_models import MODELS  # noqa: E402
+from test_models import MODELS, MXFP4_NAME  # noqa: E402
 
 GOLDEN = ROOT / "tests/models/golden"
 TINY_MODELS = ROOT / ".cache/test-models"
@@ -100,8 +101,11 @@ def greedy(runner, tokens, count):
 
 
 def write_tiny(name):
+    options = {}
+    if name == MXFP4_NAME:
+        options["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        TINY_MODELS / name, dtype=torch.float32, attn_implementation="eager")
+        TINY_MODELS / name, dtype=torch.float32, attn_implementation="eager", **options)
     runner = reference.Reference(model)
     tensors = {}
     for n, token_ids in enumerate(tiny_sequences(runner, model.config.vocab_size)):
@@ -186,7 +190,7 @@ def write_perplexity(runner, tokenizer, gguf_path):
 def main():
     parts = sys.argv[1:] or ["tiny", "smollm2", "perplexity"]
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    for name in MODELS:
+    for name in [*MODELS, MXFP4_NAME]:
         if "tiny" in parts or name in parts:
             write_tiny(name)
     if "smollm2" in parts or "perplexity" in parts:

@@ -19,10 +19,13 @@ import os
 import pathlib
 import shutil
 
+import numpy as np
+
 import quantized_models
 import tensor_plans
 import test_models
 from gguf_files import write_gguf
+from mxfp4 import Mxfp4
 from random_weights import blocks_of_bf16
 from safetensors_files import write_json, write_model_weights, write_safetensors
 from shrink import set_tokens, shrink
@@ -68,25 +71,57 @@ def write_folder(folder, config, write_weights):
     print(folder)
 
 
-def write_gguf_model(path, name, config):
-    tensors = tensor_plans.tensors_of(config)
+def write_gguf_model(path, config, weights, **options):
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    tokenizer = make_tokenizer(config["vocab_size"])
-    write_gguf(draft, config, tensors, lambda tensor: blocks_of_bf16(name, tensor), tokenizer)
+    write_gguf(draft, config, weights, make_tokenizer(config["vocab_size"]), **options)
     draft.rename(path)
     print(path)
 
 
+def weights_of(name, config):
+    """Pairs of a tensor's name and its bf16 bits."""
+    for tensor in tensor_plans.tensors_of(config):
+        yield tensor.name, np.concatenate(list(blocks_of_bf16(name, tensor))).reshape(tensor.shape)
+
+
+def completed(config):
+    complete = {**config, "torch_dtype": "bfloat16"}
+    if "hidden_activation" not in config:
+        complete.setdefault("hidden_act", "silu")
+    set_tokens(complete, config["vocab_size"])
+    return complete
+
+
 def make_test_models(out):
     for name, config in test_models.MODELS.items():
-        complete = {**config, "torch_dtype": "bfloat16"}
-        if "hidden_activation" not in config:
-            complete.setdefault("hidden_act", "silu")
-        set_tokens(complete, config["vocab_size"])
+        complete = completed(config)
         write_model(out / name, name, complete, test_models.SHARDS.get(name, 1))
         if name in test_models.GGUF:
-            write_gguf_model(out / f"{name}.gguf", name, complete)
+            write_gguf_model(out / f"{name}.gguf", complete, weights_of(name, complete))
+        if name in test_models.UNSPLIT_GGUF:
+            write_gguf_model(out / f"{name}+unsplit.gguf", complete, weights_of(name, complete),
+                             split_kv_b=False)
+    make_mxfp4_model(out)
     make_quantized_models(out)
+
+
+def make_mxfp4_model(out):
+    name = test_models.MXFP4_NAME
+    config = completed(test_models.MXFP4_CONFIG)
+    weights, stored = [], {}
+    for key, bits in weights_of(name, config):
+        if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            experts, inputs, outputs = bits.shape
+            matrix = Mxfp4.random(f"{name}/{key}", (experts, outputs, inputs))
+            weights.append((key, matrix))
+            stored |= {f"{key}_{part}": array for part, array in matrix.hugging_face().items()}
+        else:
+            weights.append((key, bits))
+            stored[key] = bits
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    write_folder(out / name, config, lambda draft: write_safetensors(
+        draft / "model.safetensors", stored, {"format": "pt"}))
+    write_gguf_model(out / f"{name}.gguf", config, weights)
 
 
 def make_quantized_models(out):

@@ -473,6 +473,46 @@ MODELS = {
         "routed_scaling_factor": 1.5,
         "tie_word_embeddings": False,
     },
+    # The same with the choice of experts that is left without groups, and one number for YaRN's two
+    # scales, which is all that GGUF has.
+    "tiny-deepseek-v2-greedy": {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "hidden_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "intermediate_size": 176,
+        "vocab_size": 275,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 8.0,
+            "mscale": 0.707,
+            "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 32,
+            "beta_slow": 1,
+        },
+        "q_lora_rank": None,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 32,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 8,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 48,
+        "topk_method": "greedy",
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0,
+        "tie_word_embeddings": False,
+    },
     # DeepSeek-V3: queries from a latent, sigmoid scores with a correction, heads of sizes of 16.
     "tiny-deepseek-v3": {
         "architectures": ["DeepseekV3ForCausalLM"],
@@ -624,8 +664,21 @@ MODELS = {
 
 SHARDS = {"tiny-llama-linear": 2}
 
+# gpt-oss as it is released: experts in MXFP4 (see mxfp4.py), the rest in bf16.
+MXFP4_NAME = "tiny-gpt-oss-mxfp4"
+MXFP4_CONFIG = {
+    **MODELS["tiny-gpt-oss"],
+    "intermediate_size": 160,
+    "swiglu_limit": 7.0,
+    "vocab_size": 263,
+}
+
 # These are written as GGUF as well, and must compute the same.
 GGUF = [
     "tiny-mistral", "tiny-llama-linear", "tiny-qwen2", "tiny-qwen3", "tiny-gemma", "tiny-gemma2",
-    "tiny-gemma3", "tiny-phi3", "tiny-phi3-long", "tiny-glm4", "tiny-olmo2",
+    "tiny-gemma3", "tiny-phi3", "tiny-phi3-long", "tiny-glm4", "tiny-olmo2", "tiny-mixtral",
+    "tiny-qwen2-moe", "tiny-qwen3-moe", "tiny-deepseek-v2-greedy", "tiny-deepseek-v3",
+    "tiny-glm4-moe",
 ]
+# And these the way that older converters left kv_b_proj, in one piece.
+UNSPLIT_GGUF = ["tiny-deepseek-v3"]

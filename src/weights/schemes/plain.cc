@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/dtype.h"
+#include "weights/schemes/gguf_mxfp4.h"
 
 namespace tw {
 namespace {
@@ -193,6 +194,7 @@ class PlainScheme final : public Scheme {
 }  // namespace
 
 Expected<std::unique_ptr<StoredMatrix>> make_plain_matrix(const StoredTensor& tensor) {
+  if (tensor.type == StorageType::mxfp4) return make_gguf_mxfp4_matrix(tensor);
   if (const Packer* packer = find_packer(tensor.type)) {
     return std::make_unique<PlainMatrix>(tensor, *packer);
   }

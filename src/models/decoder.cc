@@ -233,10 +233,39 @@ void DecoderLoader::add(int64_t index, const BlockNorms& norms,
   decoder_->blocks_.push_back(std::move(residual));
 }
 
+// A checkpoint whose configuration and tensors disagree about the output matrix is refused: which
+// of the two it was trained with is anyone's guess. A copy of the embeddings is none.
+void DecoderLoader::check_tied(const ModelConfig& config) {
+  if (!load_.status()) return;
+  const Checkpoint& checkpoint = loader_.checkpoint;
+  const std::string head_name = lm_head_name(checkpoint);
+  if (!config.tie_word_embeddings) {
+    const bool has_head = std::ranges::any_of(checkpoint.tensors(), [&](const StoredTensor& t) {
+      return t.name.starts_with(head_name + ".");
+    });
+    if (has_head) return;
+    load_.fail({ErrorCode::corrupt_data,
+                fmt::format("{}: tensor {}.weight is missing, and config.json does not say "
+                            "tie_word_embeddings",
+                            checkpoint.path().string(), head_name)});
+    return;
+  }
+  const StoredTensor* head = checkpoint.find(head_name + ".weight");
+  const StoredTensor* embeddings = checkpoint.find(prefix_ + "embed_tokens.weight");
+  if (head == nullptr || embeddings == nullptr) return;
+  if (head->type == embeddings->type && std::ranges::equal(head->data, embeddings->data)) return;
+  load_.fail(
+      {ErrorCode::corrupt_data,
+       fmt::format("{}: config.json says tie_word_embeddings, but tensor {} is not a copy of "
+                   "{}",
+                   checkpoint.path().string(), head->name, embeddings->name)});
+}
+
 Expected<std::unique_ptr<Model>> DecoderLoader::finish() {
   const ModelConfig& config = decoder_->config_;
   load_.norm_weight(prefix_ + "norm", config.hidden_size, options_.norm_weight_offset,
                     decoder_->norm_);
+  check_tied(config);
   if (!config.tie_word_embeddings) {
     load_.linear({lm_head_name(loader_.checkpoint)}, config.hidden_size, {config.vocab_size}, false,
                  decoder_->lm_head_.emplace(), {}, decoder_->vocabulary_slice());

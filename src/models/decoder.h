@@ -65,6 +65,8 @@ class DecoderLoader {
   Expected<std::unique_ptr<Model>> finish();
 
  private:
+  void check_tied(const ModelConfig& config);
+
   const WeightLoader& loader_;
   LoadSequence load_;
   DecoderOptions options_;

@@ -6,6 +6,7 @@
 #include "models/families.h"
 #include "weights/model_config.h"
 #include "weights/quantize/quantizing_scheme.h"
+#include "weights/schemes/plain.h"
 
 namespace tw {
 namespace {
@@ -38,6 +39,20 @@ Json complete_config(const Json& json, const Family& family) {
   return std::move(*config);
 }
 
+// Loads without packing: what is missing or wrong in any layer is said before memory is taken and
+// minutes are spent on those before it. Quantization at load would be done twice; there the tensors
+// it reads are checked.
+Status check(const Family& family, const WeightLoader& loader, const ModelConfig& config) {
+  const auto plain = make_plain_scheme();
+  WeightLoader checks = loader;
+  checks.checks_only = true;
+  checks.on_progress = nullptr;
+  if (loader.quantization) checks.scheme = plain.get();
+  auto checked = family.load(checks, config);
+  if (!checked) return forward_error(checked);
+  return {};
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
@@ -55,6 +70,9 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
       if (!scheme) return forward_error(scheme);
       WeightLoader with_scheme = loader;
       with_scheme.scheme = scheme->get();
+      if (Status status = check(family, with_scheme, *config); !status) {
+        return forward_error(status);
+      }
       return family.load(with_scheme, *config);
     }
   }

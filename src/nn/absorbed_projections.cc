@@ -125,6 +125,7 @@ Expected<PackedWeight> load_heads(const WeightLoader& loader, const std::string&
                  "latent attention can't read",
                  checkpoint.path().string(), module);
   }
+  if (loader.checks_only) return PackedWeight();
   const StoredMatrix* const matrices[] = {matrix->get()};
   auto packed = pack(matrices, loader.team);
   if (!packed) {
@@ -163,11 +164,13 @@ Expected<AbsorbedProjections> AbsorbedProjections::load(const WeightLoader& load
   } else {
     auto whole = load(".kv_b_proj", sizes.rows(), latent_dim);
     if (!whole) return forward_error(whole);
+    if (loader.checks_only) return AbsorbedProjections();
     keys = transposed_keys(*whole, sizes, loader.team);
     values = value_rows(*whole, sizes);
   }
   if (!keys) return forward_error(keys);
   if (!values) return forward_error(values);
+  if (loader.checks_only) return AbsorbedProjections();
   const auto count = static_cast<int32_t>(heads.size());
   return AbsorbedProjections{BatchedLinear(std::move(*keys), count, loader),
                              BatchedLinear(std::move(*values), count, loader)};

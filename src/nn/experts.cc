@@ -90,6 +90,7 @@ Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matri
     if (Status status = check_order(loader, *part); !status) return forward_error(status);
   }
   if (Status status = keep_share(loader, matrices); !status) return forward_error(status);
+  if (loader.checks_only) return Experts();
   Experts experts;
   experts.activation_ = activation;
   experts.weights_.resize(matrices.gate.size());

@@ -242,12 +242,14 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
     part.column = linear.output_size_;
     part.kernel = &kernels::select_gemm(format, loader.precision, loader.features);
     part.prefill_kernel = &loader.select_prefill_gemm(format);
-    auto weight = pack({matrices.data() + begin, end - begin}, loader.team);
-    if (!weight) {
-      return error(weight.error().code, "{}: {}", checkpoint.path().string(),
-                   weight.error().message);
+    if (!loader.checks_only) {
+      auto weight = pack({matrices.data() + begin, end - begin}, loader.team);
+      if (!weight) {
+        return error(weight.error().code, "{}: {}", checkpoint.path().string(),
+                     weight.error().message);
+      }
+      part.weight = std::move(*weight);
     }
-    part.weight = std::move(*weight);
     for (size_t i = begin; i < end; ++i) {
       if (biases) {
         auto bias = loader.load_vector(prefixes[i] + ".bias", output_sizes[i],
@@ -261,6 +263,7 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
           }
         }
       }
+      if (loader.checks_only) continue;
       for (const StoredTensor* tensor : matrices[i]->tensors()) {
         if (loader.on_progress) loader.on_progress(static_cast<int64_t>(tensor->data.size()));
         checkpoint.release(*tensor);

@@ -27,6 +27,8 @@ struct WeightLoader {
   kernels::ActivationPrecision precision = kernels::ActivationPrecision::bf16;
   std::function<void(int64_t bytes)> on_progress;  // stored bytes that were packed; may be empty
   const Scheme* scheme = nullptr;  // how linear layers are stored; load_model sets it
+  // Everything is opened and checked, and nothing is packed: the model cannot be used.
+  bool checks_only = false;
   // Rows of prompts may have faster kernels of their own, which round differently. Without them a
   // row's bits do not depend on whether its token was generated or given either.
   bool separate_prefill_kernels = true;

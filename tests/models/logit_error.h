@@ -38,4 +38,37 @@ inline int32_t argmax(std::span<const float> values) {
   return static_cast<int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
+// Of the distributions that two rows of logits stand for, in nats.
+inline double kl_divergence(std::span<const float> reference, std::span<const float> computed) {
+  const auto log_sum = [](std::span<const float> logits) {
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const float value : logits) sum += std::exp(value - largest);
+    return largest + std::log(sum);
+  };
+  const double reference_sum = log_sum(reference), computed_sum = log_sum(computed);
+  double divergence = 0;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    const double log_p = reference[i] - reference_sum;
+    divergence += std::exp(log_p) * (log_p - (computed[i] - computed_sum));
+  }
+  return divergence;
+}
+
+// Over many positions: what docs/models.md says of a model in a format.
+struct Closeness {
+  double largest_error = 0;  // relative
+  double total_divergence = 0;
+  int num_same = 0;  // best tokens
+  int num_positions = 0;
+
+  void add(std::span<const float> computed, std::span<const float> reference) {
+    const double scale = largest_magnitude(reference);
+    largest_error = std::max(largest_error, logit_error(computed, reference, scale).relative);
+    total_divergence += kl_divergence(reference, computed);
+    num_same += argmax(computed) == argmax(reference) ? 1 : 0;
+    ++num_positions;
+  }
+};
+
 }  // namespace tw::testing_support

@@ -153,7 +153,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   auto* command =
       app.add_subcommand("bench", "Measure prefill and decode of a model, nothing around it");
   auto options = std::make_shared<BenchOptions>();
-  options->model.log_level = "warning";
+  options->model.log.level = "warning";
   options->model.add_to(*command);
   command->add_option("--prompt-tokens", options->prompt_tokens, "Tokens to prefill")
       ->check(CLI::Range(0, 1 << 20))
@@ -172,7 +172,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->add_option("--profile", options->profile,
                       "Write a trace of every step and thread to this file (open it in Perfetto)");
   command->callback([options, &exit_code] {
-    if (Status status = configure_log(options->model.log_level); !status) {
+    if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
     } else if (status = bench(*options); !status) {
       exit_code = report(status.error());

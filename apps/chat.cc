@@ -101,14 +101,14 @@ Status chat(const ChatOptions& options) {
 void add_chat_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("chat", "Talk to a model in the terminal");
   auto options = std::make_shared<ChatOptions>();
-  options->model.log_level = "warning";
+  options->model.log.level = "warning";
   options->model.engine.max_running_requests = 1;
   options->sampling.max_new_tokens = 1024;
   options->model.add_to(*command);
   options->sampling.add_to(*command);
   command->add_option("--system", options->system_prompt, "System message");
   command->callback([options, &exit_code] {
-    if (Status status = configure_log(options->model.log_level); !status) {
+    if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
     } else if (status = chat(*options); !status) {
       exit_code = report(status.error());

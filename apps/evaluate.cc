@@ -176,7 +176,7 @@ void add_evaluate_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "evaluate", "Perplexity of a text, and how far a model is from a reference");
   auto options = std::make_shared<EvaluateOptions>();
-  options->model.log_level = "warning";
+  options->model.log.level = "warning";
   options->model.add_to(*command);
   command->add_option("--text", options->text_path, "File with the text to predict")->required();
   command->add_option("--reference", options->reference_path,
@@ -192,7 +192,7 @@ void add_evaluate_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object instead of text");
   command->callback([options, &exit_code] {
-    if (Status status = configure_log(options->model.log_level); !status) {
+    if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
     } else if (status = evaluate(*options); !status) {
       exit_code = report(status.error());

@@ -77,7 +77,7 @@ Status generate(const GenerateOptions& options) {
 void add_generate_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("generate", "Continue one prompt and print the text");
   auto options = std::make_shared<GenerateOptions>();
-  options->model.log_level = "warning";
+  options->model.log.level = "warning";
   options->model.engine.max_running_requests = 1;
   options->model.add_to(*command);
   options->sampling.add_to(*command);
@@ -88,7 +88,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
                       "Write a trace of every step and thread to this file (open it in Perfetto), "
                       "and print where the time went");
   command->callback([options, &exit_code] {
-    if (Status status = configure_log(options->model.log_level); !status) {
+    if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
     } else if (status = generate(*options); !status) {
       exit_code = report(status.error());

@@ -2,11 +2,16 @@
 #include <cstdio>
 
 #include "apps/commands.h"
+#include "core/log.h"
 
 namespace tw {
 
 int report(const Error& error) {
-  std::fprintf(stderr, "tilewright: %s\n", error.message.c_str());
+  if (logs_json()) {
+    log::error("{}", error.message);
+  } else {
+    std::fprintf(stderr, "tilewright: %s\n", error.message.c_str());
+  }
   switch (error.code) {
     case ErrorCode::invalid_argument:
     case ErrorCode::not_found:

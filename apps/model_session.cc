@@ -249,7 +249,9 @@ void ModelOptions::add_to(CLI::App& command) {
                   "Longest prompt plus output, in tokens (0: the model's own)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
-  command.add_option("--log-level", log_level, "debug, info, warning or error")
+  command.add_option("--log-level", log.level, "debug, info, warning or error")
+      ->capture_default_str();
+  command.add_option("--log-format", log.format, "Lines for people (text) or JSON objects (json)")
       ->capture_default_str();
 
   CLI::App* scheduling = &command;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/cpu.h"
+#include "core/log.h"
 #include "core/status.h"
 #include "engine/engine.h"
 #include "parallel/team_group.h"
@@ -29,7 +30,7 @@ struct ModelOptions {
   std::string numa = "auto";  // see parallel/placement.h
   std::string cpu_bind;
   int64_t context_length = 0;  // 0: the model's
-  std::string log_level = "info";
+  LogOptions log;
   EngineConfig engine;
   std::string draft_model_path;  // of --speculative-algorithm STANDALONE
 

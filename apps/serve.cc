@@ -32,6 +32,10 @@ void ServeOptions::add_to(CLI::App& command) {
   option("--host", server.host, "Address to listen on; 0.0.0.0 for all");
   option("--port", server.port, "Port to listen on (0: one that is free)");
   option("--api-key", server.api_key, "Key that clients must send as Authorization: Bearer KEY");
+  command
+      .add_flag("--log-requests", server.log_requests,
+                "Log the bodies of requests, prompts included (default: only that they came)")
+      ->group("Server");
   option("--served-model-name", served_model_name,
          "Name in /v1/models (default: the name of the model's file or folder)");
   option("--tool-call-parser", tool_call_parser,
@@ -148,7 +152,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ServeOptions>();
   options->add_to(*command);
   command->callback([options, &exit_code] {
-    if (Status status = configure_log(options->model.log_level); !status) {
+    if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
     } else if (status = serve(*options); !status) {
       exit_code = report(status.error());

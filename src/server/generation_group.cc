@@ -101,15 +101,17 @@ ApiExpected<std::vector<GenerationTask>> make_tasks(Service& service, std::vecto
   return tasks;
 }
 
-GenerationGroup::GenerationGroup(Service& service, asio::any_io_executor executor)
+GenerationGroup::GenerationGroup(Service& service, Responder& responder)
     : service_(service),
-      wake_up_(executor),
-      mailbox_(std::make_shared<Mailbox>(executor, service.config().max_stream_backlog)),
+      request_id_(responder.request_id()),
+      wake_up_(responder.executor()),
+      mailbox_(
+          std::make_shared<Mailbox>(responder.executor(), service.config().max_stream_backlog)),
       start_(Clock::now()) {}
 
 ApiExpected<std::shared_ptr<GenerationGroup>> GenerationGroup::start(
     Service& service, Responder& responder, std::vector<GenerationTask> tasks) {
-  std::shared_ptr<GenerationGroup> group(new GenerationGroup(service, responder.executor()));
+  std::shared_ptr<GenerationGroup> group(new GenerationGroup(service, responder));
   group->mailbox_->set_reader(group);
   group->choices_.reserve(tasks.size());
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -176,6 +178,7 @@ asio::awaitable<std::vector<GenerationUpdate>> GenerationGroup::next() {
   for (;;) {
     if (cancelled_) co_return std::vector<GenerationUpdate>();
     if (!mailbox_->take(letters)) {
+      const LogRequestScope about(request_id_);
       log::warn("a client reads too slowly: {} tokens behind, its request is cancelled",
                 service_.config().max_stream_backlog);
       cancel();

@@ -101,12 +101,13 @@ class GenerationGroup : public std::enable_shared_from_this<GenerationGroup> {
     int32_t num_output_tokens = 0;
   };
 
-  GenerationGroup(Service& service, asio::any_io_executor executor);
+  GenerationGroup(Service& service, Responder& responder);
   void cancel();
   std::optional<GenerationUpdate> process(size_t index, EngineOutput&& output);
   void finish(Choice& choice);
 
   Service& service_;
+  const std::string request_id_;
   asio::steady_timer wake_up_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<Choice> choices_;

@@ -88,6 +88,7 @@ class Connection final : public HttpConnection,
   }
   void close() override;
   asio::any_io_executor executor() override { return socket_.get_executor(); }
+  const std::string& request_id() const override { return request_id_; }
 
   // Responder
   asio::awaitable<void> send(HttpResponse response) override;
@@ -113,6 +114,7 @@ class Connection final : public HttpConnection,
   void clear_deadline() { deadline_.expires_at(Clock::time_point::max()); }
   void set_deadline(std::chrono::milliseconds from_now) { set_deadline(Clock::now() + from_now); }
   void log_access(const HttpRequest& request, const Route* route) const;
+  void log_refusal(int status, const std::string& reason) const;
 
   asio::ip::tcp::socket socket_;
   asio::steady_timer deadline_;
@@ -124,6 +126,7 @@ class Connection final : public HttpConnection,
   int64_t reserved_bytes_ = 0;  // of shared_.buffered_bytes
 
   // The request being answered.
+  std::string request_id_;
   std::string version_ = "HTTP/1.1";
   bool keep_alive_ = true;
   bool is_head_ = false;
@@ -199,6 +202,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
 asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
   set_deadline(config_.header_timeout);
   begin_ = Clock::now();
+  request_id_ = service_.make_id("req-");
   version_ = "HTTP/1.1";
   keep_alive_ = true;
   is_head_ = false;
@@ -212,6 +216,9 @@ asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
                                    asio::redirect_error(asio::use_awaitable, failure));
   if (!failure) {
     begin_ = Clock::now();
+    if (const std::string_view id = parser.get()["x-request-id"]; is_request_id(id)) {
+      request_id_ = id;
+    }
     const bool wants_continue = beast::iequals(parser.get()[http::field::expect], "100-continue");
     if (wants_continue && !parser.is_done() && parser.get().version() >= 11) {
       const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -243,6 +250,7 @@ asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
   }
   request.if_none_match = std::string(message[http::field::if_none_match]);
   request.client = client_;
+  request.id = request_id_;
   request.body = std::move(message.body());
   co_return true;
 }
@@ -283,7 +291,7 @@ asio::awaitable<void> Connection::refuse(ApiError error) {
   auto response = to_response(error);
   co_await send(std::move(response));
   service_.metrics().count_http_request("unreadable", status);
-  log::info("{} - unreadable request {}: {}", client_, status, error.message);
+  log_refusal(status, error.message);
   co_await linger();
 }
 
@@ -315,6 +323,7 @@ asio::awaitable<void> Connection::answer(HttpRequest& request) {
 void Connection::log_access(const HttpRequest& request, const Route* route) const {
   const double milliseconds =
       std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
+  const LogRequestScope about(request_id_);
   const auto level = route && route->is_quiet ? spdlog::level::debug : spdlog::level::info;
   // 499 as nginx has it: the client closed before the answer was complete.
   log::log(level, "{} - \"{} {} {}\" {}{} {:.0f} ms", client_, request.method,
@@ -322,11 +331,17 @@ void Connection::log_access(const HttpRequest& request, const Route* route) cons
            gone_ ? " (client gone)" : "", milliseconds);
 }
 
+void Connection::log_refusal(int status, const std::string& reason) const {
+  const LogRequestScope about(request_id_);
+  log::info("{} - unreadable request {}: {}", client_, status, reason);
+}
+
 std::string Connection::head_of(int status, std::string_view content_type) const {
   std::string head = fmt::format("{} {} {}\r\nServer: tilewright\r\nDate: {}\r\n", version_, status,
                                  reason_phrase(status), http_date());
   if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
-  head += "Access-Control-Allow-Origin: *\r\n";
+  head += fmt::format("X-Request-Id: {}\r\n", request_id_);
+  head += "Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: X-Request-Id\r\n";
   if (!keep_alive_) {
     head += "Connection: close\r\n";
   } else if (version_ == "HTTP/1.0") {

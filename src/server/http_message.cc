@@ -1,5 +1,6 @@
 #include "server/http_message.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace tw {
@@ -49,6 +50,14 @@ std::string_view reason_phrase(int status) {
     default:
       return "Unknown";
   }
+}
+
+bool is_request_id(std::string_view text) {
+  constexpr std::string_view kOthers = "-._:/+=@";
+  return !text.empty() && text.size() <= 128 && std::ranges::all_of(text, [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           kOthers.find(c) != std::string_view::npos;
+  });
 }
 
 std::string percent_decode(std::string_view text) {

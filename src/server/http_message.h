@@ -16,6 +16,7 @@ struct HttpRequest {
   std::string if_none_match;  // the header's value; empty without one
   std::string body;
   std::string client;  // "127.0.0.1:51234"
+  std::string id;      // the header X-Request-Id, or a new one
 };
 
 struct HttpResponse {
@@ -27,6 +28,9 @@ struct HttpResponse {
 
 // Reason phrase of a status: "Not Found".
 std::string_view reason_phrase(int status);
+
+// Whether a client's X-Request-Id can be taken over: 1 to 128 letters, digits and -._:/+=@ .
+bool is_request_id(std::string_view text);
 
 // %41 -> A. Malformed escapes stay as they are.
 std::string percent_decode(std::string_view text);

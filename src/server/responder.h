@@ -21,6 +21,9 @@ class Responder {
 
   virtual asio::any_io_executor executor() = 0;
 
+  // Of the request being answered, for the log.
+  virtual const std::string& request_id() const = 0;
+
   virtual asio::awaitable<void> send(HttpResponse response) = 0;
 
   // These answer false when the client is gone; the endpoint then has nothing left to do.

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "core/log.h"
+
 namespace tw {
 namespace {
+
+constexpr size_t kMaxLoggedBytes = 64 << 10;  // of a body
 
 constexpr std::string_view kGet = "GET, HEAD, OPTIONS";
 constexpr std::string_view kPost = "POST, OPTIONS";
@@ -44,6 +48,15 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
         static_cast<unsigned char>(given[i] ^ secret[secret.empty() ? 0 : i % secret.size()]);
   }
   return difference == 0;
+}
+
+// One line: outside of strings, where they are not allowed, control characters are white space.
+void log_body(const HttpRequest& request) {
+  std::string body = shorten(request.body, kMaxLoggedBytes);
+  std::ranges::replace_if(
+      body, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
+  const LogRequestScope about(request.id);
+  log::info("{} {}: {}", request.method, shorten(request.target, 200), body);
 }
 
 bool authorized(const Service& service, const HttpRequest& request) {
@@ -134,6 +147,7 @@ asio::awaitable<void> dispatch(Service& service, const Route* route, HttpRequest
         to_response(to_api_error({ErrorCode::unavailable, "the server is shutting down"}));
     co_await responder.send(std::move(response));
   } else {
+    if (service.config().log_requests && !request.body.empty()) log_body(request);
     co_await route->endpoint(service, request, responder);
   }
 }

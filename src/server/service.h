@@ -33,9 +33,10 @@ namespace tw {
 
 struct ServerConfig {
   std::string host = "127.0.0.1";
-  uint16_t port = 30000;    // 0: one that is free
-  std::string api_key;      // empty: none needed
-  std::string profile_dir;  // where /stop_profile writes traces; empty: no profiles
+  uint16_t port = 30000;      // 0: one that is free
+  std::string api_key;        // empty: none needed
+  bool log_requests = false;  // bodies too, which hold the prompts
+  std::string profile_dir;    // where /stop_profile writes traces; empty: no profiles
   int io_threads = 1;
   int worker_threads = 2;
   int max_connections = 4096;

@@ -204,6 +204,7 @@ class BadInput(Command):
         self.expect_refused(self.generate(MODEL, "--tp", "2", "--threads", "1"), "--threads 1")
         self.expect_refused(self.generate(MODEL, "--dtype", "int3"), "int3", "bfloat16")
         self.expect_refused(self.generate(MODEL, "--log-level", "loud"), "loud", "debug")
+        self.expect_refused(self.generate(MODEL, "--log-format", "xml"), "xml", "json")
         self.expect_refused(self.generate(MODEL, "--temperature", "-1"), "temperature is -1")
         self.expect_refused(self.generate(MODEL, "--context-length", "100000"), "8192")
         self.expect_refused(self.generate(MODEL, "--page-size", "7"), "page")
@@ -244,6 +245,12 @@ class BadInput(Command):
         self.expect_refused(run("quantize", "--model-path", self.folder / "out", "--quantization",
                                 "fp8", "--output", self.folder / "twice"), "already quantized",
                             "compressed-tensors")
+
+    def test_errors_follow_the_log_format(self):
+        result = self.generate(self.folder / "no.gguf", "--log-format", "json")
+        entry = json.loads(result.stderr.splitlines()[-1])
+        self.assertEqual((result.returncode, entry["level"]), (2, "error"))
+        self.assertIn("no such file", entry["message"])
 
     def test_too_little_memory(self):
         self.expect_refused(self.generate(MODEL, "--max-total-tokens", 10**9),

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <string>
 
-#include "core/log.h"
 #include "core/mapped_file.h"
 
 namespace tw {
@@ -41,13 +40,6 @@ TEST(MappedFile, MissingFileAndFolderAreErrorsWithTheirName) {
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
   EXPECT_NE(missing.error().message.find("/nonexistent/model.gguf"), std::string::npos);
   EXPECT_FALSE(MappedFile::open("/tmp"));
-}
-
-TEST(Log, UnknownLevelListsTheKnown) {
-  EXPECT_TRUE(configure_log("warning"));
-  const auto status = configure_log("loud");
-  ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("debug, info"), std::string::npos);
 }
 
 }  // namespace

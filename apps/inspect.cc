@@ -9,6 +9,7 @@
 
 #include "apps/commands.h"
 #include "core/log.h"
+#include "hub/model_fetch.h"
 #include "weights/checkpoint.h"
 #include "weights/schemes/scheme.h"
 #include "weights/tokenizer_source.h"
@@ -17,7 +18,8 @@ namespace tw {
 namespace {
 
 struct InspectOptions {
-  std::string path;
+  std::string path;  // or a hub's name
+  std::string revision = "main";
   bool tensors = true;
 };
 
@@ -95,7 +97,9 @@ std::string quantization_of(const Checkpoint& checkpoint) {
 }
 
 Status inspect(const InspectOptions& options) {
-  auto checkpoint = Checkpoint::open(options.path);
+  const auto path = fetch_model(options.path, options.revision, HubSettings::from_environment());
+  if (!path) return tl::unexpected(path.error());
+  auto checkpoint = Checkpoint::open(*path);
   if (!checkpoint) return forward_error(checkpoint);
   fmt::print("{} ({})\n", options.path, (*checkpoint)->container());
   fmt::print("config\n{}\n", dump_json((*checkpoint)->config(), 2));
@@ -113,10 +117,18 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "inspect", "Print a checkpoint's configuration, tensors, tokenizer and chat template");
   auto options = std::make_shared<InspectOptions>();
-  command->add_option("path", options->path, "GGUF file, or folder with safetensors")->required();
+  command
+      ->add_option("path", options->path,
+                   "GGUF file, folder with safetensors, or a model of the Hugging Face hub")
+      ->required();
+  command
+      ->add_option("--revision", options->revision, "Branch, tag or commit of a model of the hub")
+      ->capture_default_str();
   command->add_flag("!--no-tensors", options->tensors, "Leave out the list of tensors");
   command->callback([options, &exit_code] {
-    if (Status status = inspect(*options); !status) exit_code = report(status.error());
+    Status status = configure_log({});
+    if (status) status = inspect(*options);
+    if (!status) exit_code = report(status.error());
   });
 }
 

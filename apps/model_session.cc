@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
+#include "hub/model_fetch.h"
 #include "models/tensor_parallel.h"
 #include "parallel/communicator.h"
 #include "weights/tokenizer_source.h"
@@ -206,9 +207,14 @@ Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
 
 void ModelOptions::add_to(CLI::App& command) {
   command
-      .add_option("--model-path,--model,-m", model_path,
-                  "GGUF file, or folder with config.json and safetensors")
+      .add_option(
+          "model,--model-path,--model,-m", model_path,
+          "GGUF file, folder with config.json and safetensors, or a model of the Hugging Face "
+          "hub, which is downloaded once: ORGANIZATION/NAME, with :TAG for one GGUF file "
+          "(:Q4_K_M)")
       ->required();
+  command.add_option("--revision", revision, "Branch, tag or commit of a model of the hub")
+      ->capture_default_str();
   command
       .add_option("--dtype", dtype,
                   "Precision of activations before bf16 weights: auto, bfloat16, float32")
@@ -321,6 +327,10 @@ void ModelOptions::add_to(CLI::App& command) {
       ->group("Scheduling and memory");
 }
 
+Expected<std::filesystem::path> ModelOptions::locate() const {
+  return fetch_model(model_path, revision, HubSettings::from_environment());
+}
+
 Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   ModelSession session;
   auto features = usable_cpu_features();
@@ -331,7 +341,9 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   session.teams = std::move(*teams);
   log_machine(session);
 
-  auto checkpoint = Checkpoint::open(options.model_path);
+  const auto path = options.locate();
+  if (!path) return tl::unexpected(path.error());
+  auto checkpoint = Checkpoint::open(*path);
   if (!checkpoint) return forward_error(checkpoint);
   session.checkpoint = std::move(*checkpoint);
   if (const size_t nodes = detect_topology().nodes.size();

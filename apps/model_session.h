@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,8 +20,9 @@
 namespace tw {
 
 struct ModelOptions {
-  std::string model_path;
-  std::string dtype = "auto";  // of activations: auto, bfloat16, float32
+  std::string model_path;         // a path, or a hub's name of the model
+  std::string revision = "main";  // of the hub's
+  std::string dtype = "auto";     // of activations: auto, bfloat16, float32
   std::string kv_cache_dtype = "auto";
   QuantizationOptions quantization;  // empty name: as the checkpoint is
   std::string chat_template_path;    // replaces the checkpoint's
@@ -33,6 +35,9 @@ struct ModelOptions {
   LogOptions log;
   EngineConfig engine;
   std::string draft_model_path;  // of --speculative-algorithm STANDALONE
+
+  // Where the model lies: a hub's one is fetched first.
+  Expected<std::filesystem::path> locate() const;
 
   // Declares the options on a command, in SGLang's spelling where one exists.
   void add_to(CLI::App& command);

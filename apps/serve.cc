@@ -7,7 +7,9 @@
 
 #include "apps/commands.h"
 #include "apps/model_session.h"
+#include "apps/pooling_choice.h"
 #include "core/log.h"
+#include "hub/model_id.h"
 #include "server/http_server.h"
 
 namespace tw {
@@ -19,6 +21,7 @@ struct ServeOptions {
   std::string served_model_name;
   std::string tool_call_parser;
   std::string reasoning_parser;
+  std::string pooling = "auto";
   double drain_seconds = 30;
 
   void add_to(CLI::App& command);
@@ -37,12 +40,15 @@ void ServeOptions::add_to(CLI::App& command) {
                 "Log the bodies of requests, prompts included (default: only that they came)")
       ->group("Server");
   option("--served-model-name", served_model_name,
-         "Name in /v1/models (default: the name of the model's file or folder)");
+         "Name in /v1/models (default: the hub's name, or the name of the model's file or folder)");
   option("--tool-call-parser", tool_call_parser,
          "Format in which the model writes tool calls: " + tool_format_names());
   option("--reasoning-parser", reasoning_parser,
          "Format of the model's reasoning, which then comes as reasoning_content: " +
              reasoning_format_names());
+  option("--pooling", pooling,
+         "Which hidden states /v1/embeddings answers: " + pooling_names() +
+             "; auto: as the folder's 1_Pooling/config.json says, else last");
   option("--max-connections", server.max_connections, "Connections open at once; more are refused")
       ->check(CLI::Range(1, 1 << 20));
   option("--max-request-size", server.max_request_bytes,
@@ -62,6 +68,8 @@ void ServeOptions::add_to(CLI::App& command) {
 
 std::string default_name(const std::string& model_path) {
   std::filesystem::path path(model_path);
+  std::error_code ignored;
+  if (parse_model_id(model_path) && !std::filesystem::exists(path, ignored)) return model_path;
   if (!path.has_filename()) path = path.parent_path();
   const std::string name = path.filename().string();
   return path.extension() == ".gguf" ? path.stem().string() : name;
@@ -114,6 +122,8 @@ Status serve(ServeOptions options) {
   if (!address) return forward_error(address);
   auto session = ModelSession::open(options.model);
   if (!session) return forward_error(session);
+  const auto pooling = choose_pooling(options.pooling, *session->checkpoint);
+  if (!pooling) return tl::unexpected(pooling.error());
   const std::string name = options.served_model_name.empty()
                                ? default_name(options.model.model_path)
                                : options.served_model_name;
@@ -129,7 +139,8 @@ Status serve(ServeOptions options) {
                     .generation_config = session->checkpoint->generation_config(),
                     .architecture = session->checkpoint->config().value("model_type", ""),
                     .tool_format = *tool_format,
-                    .reasoning_format = *reasoning_format};
+                    .reasoning_format = *reasoning_format,
+                    .pooling = *pooling};
   Service service(options.server, std::move(model), *session->engine);
   auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);

@@ -9,6 +9,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(tl-expected 1.0 REQUIRED)
 find_package(Boost 1.81 REQUIRED)  # headers only: Asio and Beast
 find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(CURL 7.85 REQUIRED)
 if(TW_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FLOORS = {"core": 1, "text": 2, "kernels": 3, "weights": 4, "parallel": 4, "nn": 5, "models": 6,
+FLOORS = {"core": 1, "hub": 2, "text": 2, "kernels": 3, "weights": 4, "parallel": 4, "nn": 5, "models": 6,
           "engine": 7, "server": 8, "apps": 9}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 INTRINSICS = re.compile(r"#\s*include\s+<(immintrin|x86intrin|avx\w*)\.h>")

@@ -4,7 +4,7 @@ namespace tw {
 
 BatchBuilder::BatchBuilder(int32_t page_size, int32_t max_tokens, int32_t max_seqs)
     : page_size_(page_size) {
-  for (auto* per_token : {&token_ids_, &positions_, &kv_slots_, &logit_tokens_}) {
+  for (auto* per_token : {&token_ids_, &positions_, &kv_slots_, &logit_tokens_, &state_tokens_}) {
     per_token->reserve(static_cast<size_t>(max_tokens));
   }
   for (auto* per_seq : {&seq_starts_, &context_lens_, &page_table_starts_}) {
@@ -14,8 +14,8 @@ BatchBuilder::BatchBuilder(int32_t page_size, int32_t max_tokens, int32_t max_se
 }
 
 void BatchBuilder::clear() {
-  for (auto* array :
-       {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_, &logit_tokens_}) {
+  for (auto* array : {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_,
+                      &logit_tokens_, &state_tokens_}) {
     array->clear();
   }
   seq_starts_.assign(1, 0);
@@ -29,7 +29,8 @@ void BatchBuilder::begin_sequence(int32_t first, std::span<const PageId> pages, 
   generated_ = generated;
 }
 
-void BatchBuilder::add_token(TokenId token, bool wants_logits) {
+void BatchBuilder::add_token(TokenId token, bool wants_logits, bool wants_state) {
+  if (wants_state) state_tokens_.push_back(num_tokens());
   if (wants_logits) logit_tokens_.push_back(num_tokens());
   token_ids_.push_back(token);
   positions_.push_back(position_);
@@ -50,8 +51,8 @@ void BatchBuilder::end_sequence() {
 }
 
 Batch BatchBuilder::batch() const {
-  return {token_ids_,   positions_,         seq_starts_,   context_lens_,        kv_slots_,
-          page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens_};
+  return {token_ids_,   positions_,         seq_starts_,   context_lens_,         kv_slots_,
+          page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens_, state_tokens_};
 }
 
 }  // namespace tw

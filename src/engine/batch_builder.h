@@ -21,12 +21,13 @@ class BatchBuilder {
   // The next sequence's tokens, from position `first` on, are those that add_token() gives until
   // end_sequence(). Sequences whose tokens were generated come before those whose were given.
   void begin_sequence(int32_t first, std::span<const PageId> pages, bool generated);
-  void add_token(TokenId token, bool wants_logits);
+  void add_token(TokenId token, bool wants_logits, bool wants_state = false);
   void end_sequence();
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids_.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens_.size()); }
   int32_t num_logits() const { return static_cast<int32_t>(logit_tokens_.size()); }
+  int32_t num_states() const { return static_cast<int32_t>(state_tokens_.size()); }
   // Valid until the next call of a non-const member.
   Batch batch() const;
 
@@ -37,7 +38,7 @@ class BatchBuilder {
   bool generated_ = false;
 
   std::vector<int32_t> token_ids_, positions_, seq_starts_, context_lens_, kv_slots_;
-  std::vector<int32_t> page_tables_, page_table_starts_, logit_tokens_;
+  std::vector<int32_t> page_tables_, page_table_starts_, logit_tokens_, state_tokens_;
   int32_t num_generated_tokens_ = 0;
 };
 

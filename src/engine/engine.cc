@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -28,6 +29,13 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 
 int64_t nanoseconds(Clock::time_point time) {
   return time.time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+Error not_numbers(const char* what) {
+  return {
+      ErrorCode::internal,
+      fmt::format("the model's {} are not numbers (NaN); the checkpoint's weights may be broken",
+                  what)};
 }
 
 // Messages from other threads to the engine thread.
@@ -164,6 +172,8 @@ class ThreadedEngine final : public Engine {
   Expected<std::unique_ptr<EngineProfile>> end_profile();
   void step();
   void process(const ScheduledSequence& entry, Matrix<const float> logits);
+  void pool(const ScheduledSequence& entry);
+  void score_labels(Sequence& sequence, std::span<const float> logits);
   void score_prompt(const ScheduledSequence& entry, Matrix<const float> logits);
   void draft();
   int32_t drafts_wanted(Sequence& sequence, int32_t num_decoding) const;
@@ -171,6 +181,7 @@ class ThreadedEngine final : public Engine {
   bool sample(Sequence& sequence, std::span<const float> logits);
   bool is_stop_token(const Request& request, TokenId token) const;
   std::span<const TokenId> forbidden_tokens(const Sequence& sequence);
+  void count_prompt(const Sequence& sequence);
   EngineOutput output_of(Sequence& sequence) const;
   void end(std::unique_ptr<Sequence> sequence, EngineOutput output);
   void end_with(std::unique_ptr<Sequence> sequence, FinishReason reason);
@@ -231,6 +242,13 @@ Status ThreadedEngine::check(const Request& request) const {
   if (request.num_top_logprobs < 0 || request.num_top_logprobs > 20) {
     return error(ErrorCode::invalid_argument, "top logprobs is {}; it must be in [0, 20]",
                  request.num_top_logprobs);
+  }
+  for (TokenId id : request.label_token_ids) {
+    if (id < 0 || id >= limits_.vocab_size) {
+      return error(ErrorCode::invalid_argument,
+                   "token id {} is to be scored; the vocabulary has ids 0 to {}", id,
+                   limits_.vocab_size - 1);
+    }
   }
   return request.sampling.validate(limits_.vocab_size);
 }
@@ -382,10 +400,15 @@ int32_t ThreadedEngine::drafts_wanted(Sequence& sequence, int32_t num_decoding) 
 
 void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float> logits) {
   Sequence& sequence = *entry.sequence;
+  if (sequence.request.pooling) return pool(entry);
   if (sequence.request.return_prompt_logprob && sequence.num_output() == 0) {
     score_prompt(entry, logits);
   }
   if (!entry.samples) return;
+  if (!sequence.request.label_token_ids.empty()) {
+    return score_labels(sequence,
+                        {logits.row(entry.first_logit), static_cast<size_t>(logits.cols)});
+  }
   // The same draws as without drafts: a guess is right when it is what is drawn anyway. So the
   // output is that of the plain run, and a guess is accepted with the probability that the target
   // distribution gives it.
@@ -405,6 +428,37 @@ void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float>
   }
   counters_.draft_tokens_total += entry.num_drafts;
   counters_.accepted_draft_tokens_total += accepted;
+}
+
+void ThreadedEngine::pool(const ScheduledSequence& entry) {
+  Sequence& sequence = *entry.sequence;
+  const Matrix<const float> states = model_->hidden_states();
+  for (int32_t i = 0; i < entry.num_states; ++i) {
+    sequence.pooled.add({states.row(entry.first_state + i), static_cast<size_t>(states.cols)});
+  }
+  if (!entry.samples) return;
+  count_prompt(sequence);
+  EngineOutput output = output_of(sequence);
+  output.embedding = sequence.pooled.mean();
+  const bool finite =
+      std::ranges::all_of(output.embedding, [](float value) { return std::isfinite(value); });
+  output.finish_reason = finite ? FinishReason::stop : FinishReason::error;
+  if (!finite) output.error = not_numbers("hidden states");
+  end(scheduler_.finish(sequence), std::move(output));
+}
+
+void ThreadedEngine::score_labels(Sequence& sequence, std::span<const float> logits) {
+  count_prompt(sequence);
+  EngineOutput output = output_of(sequence);
+  output.finish_reason = FinishReason::stop;
+  for (const TokenId label : sequence.request.label_token_ids) {
+    output.label_logprobs.push_back(sampler_.score(logits, label, 0).logprob);
+  }
+  if (std::ranges::any_of(output.label_logprobs, [](float value) { return std::isnan(value); })) {
+    output.finish_reason = FinishReason::error;
+    output.error = not_numbers("logits");
+  }
+  end(scheduler_.finish(sequence), std::move(output));
 }
 
 void ThreadedEngine::score_prompt(const ScheduledSequence& entry, Matrix<const float> logits) {
@@ -444,10 +498,7 @@ std::span<const TokenId> ThreadedEngine::forbidden_tokens(const Sequence& sequen
 
 bool ThreadedEngine::sample(Sequence& sequence, std::span<const float> logits) {
   const SamplingParams& params = sequence.request.sampling;
-  if (sequence.num_output() == 0) {
-    counters_.prompt_tokens_total += sequence.num_prompt();
-    counters_.cached_tokens_total += sequence.num_cached;
-  }
+  if (sequence.num_output() == 0) count_prompt(sequence);
   EngineOutput output = output_of(sequence);
   if (params.max_new_tokens == 0) {
     output.finish_reason = FinishReason::length;
@@ -482,6 +533,11 @@ bool ThreadedEngine::sample(Sequence& sequence, std::span<const float> logits) {
   }
   sequence.request.sink(std::move(output));
   return true;
+}
+
+void ThreadedEngine::count_prompt(const Sequence& sequence) {
+  counters_.prompt_tokens_total += sequence.num_prompt();
+  counters_.cached_tokens_total += sequence.num_cached;
 }
 
 EngineOutput ThreadedEngine::output_of(Sequence& sequence) const {

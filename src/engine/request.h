@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "engine/pooling.h"
 #include "engine/token_constraint.h"
 
 namespace tw {
@@ -67,6 +68,10 @@ struct EngineOutput {
   // With the first output, when prompt logprobs were asked for: entry i is the logprob of prompt
   // token i given those before it (entry 0 has no value and is 0).
   std::vector<TokenEvent> prompt_logprobs;
+  // With the end of a request that asked for one: not normalized.
+  std::vector<float> embedding;
+  // With the end, in the order of the request's label_token_ids.
+  std::vector<float> label_logprobs;
 };
 
 using OutputSink = std::function<void(EngineOutput&&)>;
@@ -79,6 +84,10 @@ struct Request {
   bool return_prompt_logprob = false;
   int32_t num_top_logprobs = 0;                 // 0 to 20
   std::shared_ptr<TokenConstraint> constraint;  // of this request alone; null: none
+  // Either makes the request one about its prompt: no token is generated, the end brings the
+  // prompt's embedding, or the log-probabilities of these tokens as its next one.
+  std::optional<Pooling> pooling = {};
+  std::vector<TokenId> label_token_ids = {};
   OutputSink sink;
 };
 

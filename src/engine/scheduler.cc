@@ -89,6 +89,7 @@ void Scheduler::preempt_youngest() {
   youngest->num_computed = 0;
   youngest->drafts.clear();
   youngest->prompt_logprobs.clear();
+  youngest->pooled.clear();
   waiting_.push_front(std::move(youngest));
   ++num_preemptions_;
 }
@@ -149,7 +150,7 @@ void Scheduler::admit_waiting() {
 
 // True while another sequence computes whole pages that this one could take from the cache then.
 bool Scheduler::shares_running_prefill(const Sequence& sequence) const {
-  if (!config_.enable_prefix_cache || sequence.request.return_prompt_logprob) return false;
+  if (!config_.enable_prefix_cache || sequence.reads_whole_prompt()) return false;
   for (const auto& other : running_) {
     if (other->prefix_shared || other->num_computed >= other->num_prompt()) continue;
     const size_t limit =
@@ -165,7 +166,7 @@ bool Scheduler::shares_running_prefill(const Sequence& sequence) const {
 }
 
 bool Scheduler::try_admit(Sequence& sequence) {
-  if (config_.enable_prefix_cache && !sequence.request.return_prompt_logprob) {
+  if (config_.enable_prefix_cache && !sequence.reads_whole_prompt()) {
     // The last token is always computed: its logits are wanted.
     sequence.pages = cache_.match(
         std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_tokens() - 1)));
@@ -235,17 +236,22 @@ void Scheduler::build_batch() {
     const int32_t begin = sequence.num_computed;
     const int32_t end = begin + entry.num_tokens;
     const bool all_logits = sequence.request.return_prompt_logprob && sequence.num_output() == 0;
+    const std::optional<Pooling>& pooling = sequence.request.pooling;
     entry.first_logit = builder_.num_logits();
+    entry.first_state = builder_.num_states();
     builder_.begin_sequence(begin, sequence.pages, sequence.next_is_generated());
     for (int32_t position = begin; position < end; ++position) {
       const auto index = static_cast<size_t>(position);
+      const bool is_last = entry.samples && position + 1 + entry.num_drafts >= end;
       builder_.add_token(index < sequence.tokens.size()
                              ? sequence.tokens[index]
                              : sequence.drafts[index - sequence.tokens.size()],
-                         all_logits || (entry.samples && position + 1 + entry.num_drafts >= end));
+                         all_logits || (is_last && !pooling),
+                         pooling && is_pooled(*pooling, position, sequence.num_prompt()));
     }
     builder_.end_sequence();
     entry.num_logits = builder_.num_logits() - entry.first_logit;
+    entry.num_states = builder_.num_states() - entry.first_state;
   }
 }
 

@@ -46,6 +46,8 @@ struct ScheduledSequence {
   int32_t num_tokens = 0;   // computed in this step
   int32_t first_logit = 0;  // row of the step's logits where its rows begin
   int32_t num_logits = 0;   // 0 while the prompt goes on, unless its logprobs are wanted
+  int32_t first_state = 0;  // row of the step's hidden states where its rows begin
+  int32_t num_states = 0;   // of those, for a request that wants its prompt's embedding
   int32_t num_drafts = 0;   // of num_tokens, those that are guesses
   bool samples = false;     // the logits give its next token: the last row, or with
                             // drafts the last num_drafts + 1, each valid if the guess before is

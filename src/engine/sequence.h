@@ -24,7 +24,13 @@ struct Sequence {
   bool admitted_before = false;
   bool prefix_shared = false;  // its prompt's pages were given to the prefix cache
   std::vector<TokenEvent> prompt_logprobs;
+  PooledStates pooled;
 
+  // What is asked for needs the computation of all of the prompt, also where the prefix cache has
+  // its keys and values.
+  bool reads_whole_prompt() const {
+    return request.return_prompt_logprob || (request.pooling && *request.pooling != Pooling::last);
+  }
   int32_t num_prompt() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output() const { return num_tokens() - num_prompt(); }

@@ -24,6 +24,7 @@ class Decoder final : public Model {
     vocabulary_ = loader.shard.share(config.vocab_size, kernels::kTileN);
     limits_.vocab_size = config.vocab_size;
     limits_.max_position_embeddings = config.max_position_embeddings;
+    limits_.hidden_size = config.hidden_size;
   }
 
   const ModelLimits& limits() const override { return limits_; }
@@ -42,8 +43,12 @@ class Decoder final : public Model {
 
   Matrix<const float> forward(const Batch& batch) override {
     plan_.run(batch, team_, trace_);
-    const Matrix<float> logits = plan_.view(logits_, batch.num_logits());
-    return {logits.data, logits.rows, logits.cols, logits.row_stride};
+    num_states_ = batch.num_states();
+    return read_only(plan_.view(logits_, batch.num_logits()));
+  }
+
+  Matrix<const float> hidden_states() const override {
+    return read_only(plan_.view(states_, num_states_));
   }
 
   int num_threads() const override { return team_.size(); }
@@ -56,6 +61,10 @@ class Decoder final : public Model {
 
  private:
   friend class DecoderLoader;
+
+  static Matrix<const float> read_only(const Matrix<float>& matrix) {
+    return {matrix.data, matrix.rows, matrix.cols, matrix.row_stride};
+  }
 
   Expected<Plan> record(const ForwardLimits& limits) {
     ForwardRecorder recorder(limits, features_);
@@ -89,10 +98,15 @@ class Decoder final : public Model {
       if (!adds) record_add_normed(plan, kernels, output, residual.norm_after, epsilon, hidden);
     }
 
+    // Before the logits' rows: they need the same barrier.
+    const ValueId wanted = plan.add_value(RowKind::states, hidden_size);
+    states_ = plan.add_value(RowKind::states, hidden_size);
+    record_gather_rows(plan, hidden, wanted);
+    record_rms_norm(plan, kernels, wanted, norm_, epsilon, states_);
     const ValueId last = plan.add_value(RowKind::logits, hidden_size);
     const ValueId last_normed = plan.add_value(RowKind::logits, hidden_size);
     const ValueId own_logits = plan.add_value(RowKind::logits, vocabulary_.size());
-    record_gather_logit_rows(plan, hidden, last);
+    record_gather_rows(plan, hidden, last);
     record_rms_norm(plan, kernels, last, norm_, epsilon, last_normed);
     const Linear& head = lm_head_ ? *lm_head_ : embed_tokens_;
     head.record(plan, recorder.prepared(), last_normed, own_logits);
@@ -144,6 +158,8 @@ class Decoder final : public Model {
 
   Plan plan_;
   ValueId logits_;
+  ValueId states_;
+  int64_t num_states_ = 0;  // of the last batch
   StepTrace* trace_ = nullptr;
 };
 

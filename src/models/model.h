@@ -18,6 +18,7 @@ struct ModelLimits {
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;  // context length
   int64_t kv_bytes_per_token = 0;       // all layers, keys and values
+  int64_t hidden_size = 0;              // of the states behind the logits
 };
 
 class Model {
@@ -38,6 +39,10 @@ class Model {
   // Computes one step. Returns logits [batch.num_logits(), vocab_size] fp32, valid until the next
   // call. Allocates nothing. batch.num_tokens() <= max_num_tokens.
   virtual Matrix<const float> forward(const Batch& batch) = 0;
+
+  // What the last forward() computed for batch.state_tokens: [batch.num_states(), hidden_size]
+  // fp32, after the final norm; valid until the next call.
+  virtual Matrix<const float> hidden_states() const = 0;
 
   // Threads that compute a step.
   virtual int num_threads() const { return 1; }

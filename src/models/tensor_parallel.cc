@@ -57,6 +57,9 @@ class TensorParallelModel final : public Model {
     return logits;
   }
 
+  // All ranks have them.
+  Matrix<const float> hidden_states() const override { return ranks_.front()->hidden_states(); }
+
   // A trace is of the first rank: the others do the same at the same time.
   int num_threads() const override { return ranks_.front()->num_threads(); }
   void set_trace(StepTrace* trace) override { ranks_.front()->set_trace(trace); }

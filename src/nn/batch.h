@@ -26,10 +26,13 @@ struct Batch {
   std::span<const int32_t> logit_tokens;  // [num_logits] token indices whose logits are wanted,
                                           // ascending
   int32_t num_generated_tokens = 0;       // tokens [0, num_generated_tokens) were generated
+  std::span<const int32_t> state_tokens = {};  // [num_states] token indices whose final hidden
+                                               // states are wanted, ascending; all of prompts
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens.size()); }
   int32_t num_logits() const { return static_cast<int32_t>(logit_tokens.size()); }
+  int32_t num_states() const { return static_cast<int32_t>(state_tokens.size()); }
   // The rows of logits that belong to generated tokens come first, too.
   int32_t num_generated_logits() const {
     return static_cast<int32_t>(std::ranges::lower_bound(logit_tokens, num_generated_tokens) -

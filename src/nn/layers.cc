@@ -147,25 +147,27 @@ class SoftCapStep final : public Step {
 
 class GatherStep final : public Step {
  public:
-  GatherStep(size_t input, size_t output, int64_t columns)
-      : input_(input), output_(output), columns_(columns) {}
+  GatherStep(size_t input, size_t output, RowKind rows, int64_t columns)
+      : input_(input), output_(output), rows_(rows), columns_(columns) {}
 
   std::string_view name() const override { return "gather"; }
 
   void run(const StepContext& context) const override {
-    const int64_t rows = context.batch.num_logits();
+    const std::span<const int32_t> tokens =
+        rows_ == RowKind::logits ? context.batch.logit_tokens : context.batch.state_tokens;
+    const auto rows = static_cast<int64_t>(tokens.size());
     const auto from = rows_at<const float>(context, input_, context.batch.num_tokens(), columns_);
     const auto to = rows_at<float>(context, output_, rows, columns_);
     const Range share = context.member.share(rows);
     for (int64_t row = share.begin; row < share.end; ++row) {
-      const int32_t token = context.batch.logit_tokens[static_cast<size_t>(row)];
-      std::copy_n(from.row(token), columns_, to.row(row));
+      std::copy_n(from.row(tokens[static_cast<size_t>(row)]), columns_, to.row(row));
     }
   }
 
  private:
   size_t input_;
   size_t output_;
+  RowKind rows_;
   int64_t columns_;
 };
 
@@ -220,12 +222,12 @@ void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float 
                {}, {{logits, Split::other}});
 }
 
-void record_gather_logit_rows(PlanRecorder& recorder, ValueId input, ValueId output) {
+void record_gather_rows(PlanRecorder& recorder, ValueId input, ValueId output) {
   const int64_t columns = recorder.columns(input);
-  TW_CHECK(recorder.columns(output) == columns);
-  recorder.add(
-      std::make_unique<GatherStep>(recorder.offset(input), recorder.offset(output), columns),
-      {{input, Split::other}}, {{output, Split::rows}});
+  TW_CHECK(recorder.columns(output) == columns && recorder.rows(output) != RowKind::tokens);
+  recorder.add(std::make_unique<GatherStep>(recorder.offset(input), recorder.offset(output),
+                                            recorder.rows(output), columns),
+               {{input, Split::other}}, {{output, Split::rows}});
 }
 
 }  // namespace tw

@@ -42,7 +42,8 @@ void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels
 void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float cap,
                      ValueId logits);
 
-// output[i] = input[batch.logit_tokens[i]]: from rows per token to rows per wanted logits.
-void record_gather_logit_rows(PlanRecorder& recorder, ValueId input, ValueId output);
+// From rows per token to those that are wanted: output[i] = input[batch.logit_tokens[i]], or of
+// batch.state_tokens, as the output's kind of rows says.
+void record_gather_rows(PlanRecorder& recorder, ValueId input, ValueId output);
 
 }  // namespace tw

@@ -23,11 +23,20 @@
 
 namespace tw {
 
-// Rows of a value: one per token of the batch, or one per token whose logits are wanted.
-enum class RowKind : uint8_t { tokens, logits };
+// Rows of a value: one per token of the batch, or one per token whose logits or final hidden state
+// are wanted.
+enum class RowKind : uint8_t { tokens, logits, states };
 
 inline int64_t num_rows(RowKind kind, const Batch& batch) {
-  return kind == RowKind::tokens ? batch.num_tokens() : batch.num_logits();
+  switch (kind) {
+    case RowKind::tokens:
+      return batch.num_tokens();
+    case RowKind::logits:
+      return batch.num_logits();
+    case RowKind::states:
+      return batch.num_states();
+  }
+  return 0;
 }
 
 // Rows by the class of their token, see Batch.
@@ -36,8 +45,9 @@ enum class RowPart : uint8_t { all, generated, prompt };
 inline Range row_range(RowPart part, RowKind kind, const Batch& batch) {
   const int64_t rows = num_rows(kind, batch);
   if (part == RowPart::all) return {0, rows};
-  const int64_t generated =
-      kind == RowKind::tokens ? batch.num_generated_tokens : batch.num_generated_logits();
+  const int64_t generated = kind == RowKind::tokens   ? batch.num_generated_tokens
+                            : kind == RowKind::logits ? batch.num_generated_logits()
+                                                      : 0;
   return part == RowPart::generated ? Range{0, generated} : Range{generated, rows};
 }
 

@@ -123,6 +123,8 @@ ApiExpected<std::shared_ptr<GenerationGroup>> GenerationGroup::start(
     request.return_prompt_logprob = task.return_prompt_logprob;
     request.num_top_logprobs = task.num_top_logprobs;
     request.constraint = std::move(task.constraint);
+    request.pooling = task.pooling;
+    request.label_token_ids = std::move(task.label_token_ids);
     request.sink = [mailbox = group->mailbox_, i](EngineOutput&& output) {
       mailbox->push(i, std::move(output));
     };
@@ -221,6 +223,8 @@ std::optional<GenerationUpdate> GenerationGroup::process(size_t index, EngineOut
   update.num_output_tokens = choice.num_output_tokens = output.num_output_tokens;
   update.prompt_logprobs = std::move(output.prompt_logprobs);
   update.tokens = std::move(output.tokens);
+  update.embedding = std::move(output.embedding);
+  update.label_logprobs = std::move(output.label_logprobs);
   if (output.finish_reason == FinishReason::error) {
     finish(choice);
     update.error = output.error ? std::move(*output.error)

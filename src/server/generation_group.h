@@ -36,6 +36,8 @@ struct GenerationTask {
   int32_t num_top_logprobs = 0;
   std::string rid;
   std::shared_ptr<TokenConstraint> constraint;
+  std::optional<Pooling> pooling = {};  // these two as in the engine's Request
+  std::vector<TokenId> label_token_ids = {};
 };
 
 // The n choices that `options` asks for on one prompt. Seeds differ by choice. `grammar_start`:
@@ -59,6 +61,8 @@ struct GenerationUpdate {
   std::optional<GenerationEnd> end;
   std::optional<Error> error;  // the generation failed; nothing more comes
   std::vector<TokenEvent> prompt_logprobs;
+  std::vector<float> embedding;       // with the end, where asked for
+  std::vector<float> label_logprobs;  // likewise
   int32_t num_prompt_tokens = 0;
   int32_t num_cached_tokens = 0;
   int32_t num_output_tokens = 0;

@@ -196,6 +196,7 @@ void HttpServer::Impl::for_each_connection(Function function) {
 }
 
 void HttpServer::Impl::begin_or_end_drain() {
+  if (!acceptor_.is_open()) return;  // the drain is over: a timer would only keep run() waiting
   if (service_.draining()) {
     if (!aborting_) abort_rest();
     return;

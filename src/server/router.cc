@@ -21,6 +21,8 @@ constexpr Route kRoutes[] = {
     {"/v1/responses", kPost, responses},
     {"/v1/messages", kPost, messages},
     {"/v1/messages/count_tokens", kPost, count_message_tokens},
+    {"/v1/embeddings", kPost, embeddings},
+    {"/v1/score", kPost, score},
     {"/v1/models", kGet, list_models},
     {"/v1/models/", kGet, show_model, true},
     {"/generate", kPost, generate},

@@ -64,6 +64,7 @@ struct ServedModel {
   std::string architecture;
   const ToolFormat* tool_format = nullptr;            // null: calls stay in the text
   const ReasoningFormat* reasoning_format = nullptr;  // null: reasoning stays in the text
+  Pooling pooling = Pooling::last;                    // of embeddings
 };
 
 class Service {

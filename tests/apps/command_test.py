@@ -304,6 +304,10 @@ class BadInput(Command):
         (self.folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
         self.expect_refused(self.generate(self.folder), "unheard-of")
 
+    def test_pooling(self):
+        serve = ("serve", "--model-path", MODEL, "--port", "0", "--pooling")
+        self.expect_refused(run(*serve, "max"), "--pooling max", "last, mean, cls")
+
     def test_port_in_use(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

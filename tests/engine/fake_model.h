@@ -23,6 +23,7 @@ class FakeModel final : public Model {
     limits_.vocab_size = kVocabSize;
     limits_.max_position_embeddings = context_length;
     limits_.kv_bytes_per_token = 8;
+    limits_.hidden_size = 2;
   }
 
   // What follows a context, computed without pages: the oracle.
@@ -54,8 +55,19 @@ class FakeModel final : public Model {
     for (size_t row = 0; row < batch.logit_tokens.size(); ++row) {
       fill_row(batch, batch.logit_tokens[row], logits_.data() + row * kVocabSize);
     }
+    states_.clear();
+    for (const int32_t token : batch.state_tokens) {
+      states_.push_back(give_nan ? __builtin_nanf("")
+                                 : static_cast<float>(context_hash(batch, token) % kVocabSize));
+      states_.push_back(static_cast<float>(batch.positions[static_cast<size_t>(token)]));
+    }
     if (trace_ != nullptr) trace_->record(0, {.name = "fake"});
     return {logits_.data(), batch.num_logits(), kVocabSize, kVocabSize};
+  }
+
+  // [num_states, 2]: next_token() of the context, and its last position.
+  Matrix<const float> hidden_states() const override {
+    return {states_.data(), std::ssize(states_) / 2, 2, 2};
   }
 
   void set_trace(StepTrace* trace) override { trace_ = trace; }
@@ -77,7 +89,8 @@ class FakeModel final : public Model {
     return mix(hash + static_cast<uint64_t>(position) * 1000003u + static_cast<uint64_t>(token));
   }
 
-  void fill_row(const Batch& batch, int32_t token_index, float* row) {
+  // Of the tokens up to `token_index`, read through its sequence's pages.
+  uint64_t context_hash(const Batch& batch, int32_t token_index) const {
     size_t seq = 0;
     while (batch.seq_starts[seq + 1] <= token_index) ++seq;
     const int32_t position = batch.positions[static_cast<size_t>(token_index)];
@@ -89,6 +102,12 @@ class FakeModel final : public Model {
       // A slot that holds another position poisons everything after it.
       hash = slot.position == i ? add(hash, i, slot.token) : 0xbad;
     }
+    return hash;
+  }
+
+  void fill_row(const Batch& batch, int32_t token_index, float* row) {
+    uint64_t hash = context_hash(batch, token_index);
+    const int32_t position = batch.positions[static_cast<size_t>(token_index)];
     num_poisoned += hash == 0xbad ? 1 : 0;
     if (errs_every > 0 && position % errs_every == 0) hash += 1;
     for (int64_t i = 0; i < kVocabSize; ++i) {
@@ -105,6 +124,7 @@ class FakeModel final : public Model {
   int32_t max_num_tokens_ = 0;
   std::vector<Slot> slots_;
   std::vector<float> logits_;
+  std::vector<float> states_;
   StepTrace* trace_ = nullptr;
 };
 

@@ -9,8 +9,11 @@
 #include "server/chat_request.h"
 #include "server/chat_translation.h"
 #include "server/completion_request.h"
+#include "server/embedding_request.h"
 #include "server/generate_request.h"
 #include "server/http_message.h"
+#include "server/prompt_inputs.h"
+#include "server/score_request.h"
 #include "text/utf8.h"
 
 namespace tw {
@@ -75,6 +78,22 @@ void check_generate(const Json& body) {
   TW_CHECK(choices <= kMaxChoices);
 }
 
+void check_embedding(const Json& body) {
+  const auto request = parse_embedding_request(body, 16);
+  if (!request) return check_error(request.error());
+  TW_CHECK(!request->inputs.empty() && request->inputs.size() <= kMaxPrompts);
+  TW_CHECK(!request->dimensions || (*request->dimensions >= 1 && *request->dimensions <= 16));
+  for (const PromptInput& input : request->inputs) check_prompt(input);
+}
+
+void check_score(const Json& body) {
+  const auto request = parse_score_request(body, 100);
+  if (!request) return check_error(request.error());
+  TW_CHECK(!request->items.empty() && !request->label_token_ids.empty());
+  for (const TokenId id : request->label_token_ids) TW_CHECK(id >= 0 && id < 100);
+  for (const PromptInput& item : request->items) check_prompt(request->prompt(item));
+}
+
 // Other APIs' requests, which become chat requests.
 void check_translated(const ApiExpected<Json>& chat) {
   chat ? check_chat(*chat) : check_error(chat.error());
@@ -94,6 +113,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tw::check_chat(*body);
   tw::check_completion(*body);
   tw::check_generate(*body);
+  tw::check_embedding(*body);
+  tw::check_score(*body);
   tw::check_translated(tw::chat_from_responses(*body));
   tw::check_translated(tw::chat_from_messages(*body, true));
   return 0;

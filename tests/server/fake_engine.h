@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -25,6 +26,7 @@ class FakeEngine final : public Engine {
   explicit FakeEngine(std::string reply, int64_t context_length = 512) : reply_(std::move(reply)) {
     limits_.vocab_size = kVocabSize;
     limits_.max_position_embeddings = context_length;
+    limits_.hidden_size = 3;
     config_.max_queued_requests = 8;
     config_.max_running_requests = 8;
     thread_ = std::thread([this] { run(); });
@@ -207,6 +209,7 @@ class FakeEngine final : public Engine {
       request.sink(std::move(output));
       return true;
     }
+    if (request.pooling || !request.label_token_ids.empty()) return answer_about_prompt(entry);
     const auto position = static_cast<size_t>(entry.num_output);
     const bool at_end = position % (reply_.size() + 1) == reply_.size();
     const TokenId token =
@@ -232,6 +235,21 @@ class FakeEngine final : public Engine {
     if (done) ++stats_.num_requests_finished;
     request.sink(std::move(output));
     return done;
+  }
+
+  // The embedding is [length of the prompt, 2, 4]; label n has the probability 1 / (n + 1).
+  bool answer_about_prompt(const Running& entry) {
+    EngineOutput output = output_of(entry);
+    output.finish_reason = FinishReason::stop;
+    if (entry.request.pooling) {
+      output.embedding = {static_cast<float>(entry.request.prompt.size()), 2.0f, 4.0f};
+    }
+    for (const TokenId label : entry.request.label_token_ids) {
+      output.label_logprobs.push_back(-std::log(static_cast<float>(label + 1)));
+    }
+    ++stats_.num_requests_finished;
+    entry.request.sink(std::move(output));
+    return true;
   }
 
   const std::string reply_;

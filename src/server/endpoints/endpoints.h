@@ -15,6 +15,7 @@ asio::awaitable<void> chat_completions(Service& service, HttpRequest& request,
                                        Responder& responder);
 asio::awaitable<void> completions(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> responses(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> embeddings(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> list_models(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> show_model(Service& service, HttpRequest& request, Responder& responder);
 // Anthropic
@@ -23,6 +24,7 @@ asio::awaitable<void> count_message_tokens(Service& service, HttpRequest& reques
                                            Responder& responder);
 // SGLang
 asio::awaitable<void> generate(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> score(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> tokenize(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> detokenize(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> health_generate(Service& service, HttpRequest& request, Responder& responder);

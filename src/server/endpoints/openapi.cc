@@ -50,6 +50,21 @@ constexpr Operation kOperations[] = {
       "type": "object", "required": ["messages"],
       "properties": {"messages": {"type": "array", "minItems": 1, "items": {"type": "object"}}},
       "example": {"messages": [{"role": "user", "content": "Hi"}]}})"},
+    {"/v1/embeddings", "Texts as vectors (OpenAI)", R"({
+      "type": "object", "required": ["input"],
+      "properties": {"input": {"oneOf": [{"type": "string"}, {"type": "array"}]},
+        "model": {"type": "string"}, "dimensions": {"type": "integer", "minimum": 1},
+        "encoding_format": {"type": "string", "enum": ["float", "base64"]}},
+      "example": {"input": "Hi", "encoding_format": "float"}})"},
+    {"/v1/score", "Probabilities of tokens after a query and items (SGLang)", R"({
+      "type": "object", "required": ["query", "items", "label_token_ids"],
+      "properties": {"query": {"oneOf": [{"type": "string"}, {"type": "array"}]},
+        "items": {"oneOf": [{"type": "string"}, {"type": "array"}]},
+        "label_token_ids": {"type": "array", "items": {"type": "integer"}},
+        "apply_softmax": {"type": "boolean"}, "item_first": {"type": "boolean"},
+        "model": {"type": "string"}},
+      "example": {"query": "Is it blue? ", "items": ["sky", "grass"], "label_token_ids": [121, 110],
+        "apply_softmax": true}})"},
     {"/v1/models", "The served model (OpenAI)", ""},
     {"/v1/models/", "One model (OpenAI)", ""},
     {"/generate", "Continues texts (SGLang)", R"({

@@ -1,0 +1,50 @@
+#include "apps/pooling_choice.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/json.h"
+
+namespace tw {
+namespace {
+
+struct PoolingField {
+  const char* name;
+  Pooling pooling;
+};
+
+// Those of sentence-transformers' Pooling that exist here.
+constexpr PoolingField kFields[] = {{"pooling_mode_lasttoken", Pooling::last},
+                                    {"pooling_mode_mean_tokens", Pooling::mean},
+                                    {"pooling_mode_cls_token", Pooling::cls}};
+
+Expected<Pooling> pooling_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto config = parse_json(text.str(), path.string());
+  if (!config) return tl::unexpected(config.error());
+  for (const PoolingField& field : kFields) {
+    if (config->is_object() && config->value(field.name, Json()) == true) return field.pooling;
+  }
+  return error(ErrorCode::unsupported,
+               "{}: none of pooling_mode_lasttoken, pooling_mode_mean_tokens and "
+               "pooling_mode_cls_token is true; choose with --pooling {}",
+               path.string(), pooling_names());
+}
+
+}  // namespace
+
+Expected<Pooling> choose_pooling(const std::string& name, const Checkpoint& checkpoint) {
+  if (name != "auto") {
+    if (const auto pooling = find_pooling(name)) return *pooling;
+    return error(ErrorCode::invalid_argument, "--pooling {}: unknown; use auto, {}", name,
+                 pooling_names());
+  }
+  const std::filesystem::path path = checkpoint.path() / "1_Pooling/config.json";
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) ? pooling_of(path) : Pooling::last;
+}
+
+}  // namespace tw

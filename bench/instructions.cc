@@ -102,19 +102,6 @@ struct Row {
   double instructions;
 };
 
-std::vector<Row> count_all(const CpuFeatures& features, const std::string& filter) {
-  std::vector<Row> rows;
-  for (const GemmKernel& kernel : gemm_kernels()) {
-    if (kernel.isa == Isa::scalar || !kernel.supported(features)) continue;
-    if (std::string_view(kernel.name).find(filter) == std::string::npos) continue;
-    auto weight = random_weight(kernel.format, kChannels, kDepth, 1);
-    TW_CHECK(weight.has_value());
-    rows.push_back({kernel.name, "prompt", count_prompt(kernel, *weight)});
-    rows.push_back({kernel.name, "decode", count_decode(kernel, *weight)});
-  }
-  return rows;
-}
-
 using Baseline = std::map<std::string, double>;  // "kernel phase" -> instructions
 
 Expected<Baseline> read_baseline(const std::string& path) {
@@ -134,6 +121,31 @@ Expected<Baseline> read_baseline(const std::string& path) {
     baseline[row.kernel + " " + row.phase] = row.instructions;
   }
   return baseline;
+}
+
+std::vector<Row> count_all(const CpuFeatures& features, const std::string& filter,
+                           const Baseline& baseline) {
+  std::vector<Row> rows;
+  // The guest's timer may interrupt a count, which is too rare to happen twice: what is not as
+  // expected is counted again.
+  const auto add = [&](const GemmKernel& kernel, const PackedWeight& weight, const char* phase,
+                       double (*count_phase)(const GemmKernel&, const PackedWeight&)) {
+    double instructions = count_phase(kernel, weight);
+    const auto expected = baseline.find(fmt::format("{} {}", kernel.name, phase));
+    if (expected == baseline.end() || instructions > expected->second * 1.01) {
+      instructions = std::min(instructions, count_phase(kernel, weight));
+    }
+    rows.push_back({kernel.name, phase, instructions});
+  };
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (kernel.isa == Isa::scalar || !kernel.supported(features)) continue;
+    if (std::string_view(kernel.name).find(filter) == std::string::npos) continue;
+    auto weight = random_weight(kernel.format, kChannels, kDepth, 1);
+    TW_CHECK(weight.has_value());
+    add(kernel, *weight, "prompt", count_prompt);
+    add(kernel, *weight, "decode", count_decode);
+  }
+  return rows;
 }
 
 // How many rows are missing in the baseline or have grown; says which.
@@ -167,20 +179,24 @@ int run(const std::string& filter, const std::string& baseline_path) {
                "bench/instructions.sh, which emulates one whose does\n");
     return 2;
   }
+  Baseline baseline;
+  if (!baseline_path.empty()) {
+    auto read = read_baseline(baseline_path);
+    if (!read) {
+      fmt::print(stderr, "{}\n", read.error().message);
+      return 2;
+    }
+    baseline = std::move(*read);
+  }
   touch_stack();
-  const std::vector<Row> rows = count_all(*features, filter);
+  const std::vector<Row> rows = count_all(*features, filter, baseline);
   if (baseline_path.empty()) {
     for (const Row& row : rows) {
       fmt::print("{:18} {:8} {:8.2f}\n", row.kernel, row.phase, row.instructions);
     }
     return 0;
   }
-  const auto baseline = read_baseline(baseline_path);
-  if (!baseline) {
-    fmt::print(stderr, "{}\n", baseline.error().message);
-    return 2;
-  }
-  const int failures = compare(rows, *baseline);
+  const int failures = compare(rows, baseline);
   fmt::print("{} counts of instructions, {} grown by more than {:.0f}%\n", rows.size(), failures,
              kTolerance * 100);
   return failures > 0 ? 1 : 0;

@@ -7,7 +7,7 @@ binary=$(realpath "${1:?the program tw_bench_instructions}")
 readonly binary mode=${2:-check} kernel=${3:-}
 folder=$(dirname "$(realpath "$0")")
 readonly folder baseline=$folder/instructions_baseline.txt
-emulate() { "$folder/../tools/xeon/xeon-run" --quiet "$@"; }
+emulate() { "$folder/../tools/xeon/xeon-run" --quiet --timeout 3000 "$@"; }
 case $mode in
   check) emulate --file "$baseline" "$binary" --baseline "$baseline" ;;
   print) emulate "$binary" --kernel "$kernel" ;;

@@ -50,6 +50,40 @@ float prepared_value(const PreparedActivations& a, int64_t m, int64_t k) {
   return 0;
 }
 
+// Weights of output channel n as the kernel multiplies them, and what its sums are multiplied by:
+// quantized weights that meet bf16 activations are rounded to bf16 first.
+struct MultipliedWeights {
+  std::vector<float> row;
+  float output_scale = 1.0f;
+};
+
+MultipliedWeights multiplied_weights(const GemmKernel& kernel, const PackedWeight& weight,
+                                     int64_t n) {
+  MultipliedWeights weights{std::vector<float>(static_cast<size_t>(weight.k())), 1.0f};
+  const bool are_rounded = kernel.activations == ActivationFormat::bf16 &&
+                           traits(kernel.format).quant_kind == QuantKind::integer;
+  if (!are_rounded) {
+    unpack_row(weight, n, weights.row.data());
+    return weights;
+  }
+  // The same panels without output scales, which come after the rounding.
+  auto unscaled = PackedWeight::describe(weight.format(), weight.n(), weight.k());
+  TW_CHECK(unscaled.has_value());
+  unscaled->place(const_cast<std::byte*>(weight.panel(0)));
+  unpack_row(*unscaled, n, weights.row.data());
+  for (float& w : weights.row) w = to_float(to_bf16(w));
+  const auto scales = weight.output_scales();
+  if (!scales.empty()) weights.output_scale = scales[static_cast<size_t>(n)];
+  return weights;
+}
+
+double minimum_at(const PackedWeight& weight, int64_t n, size_t k) {
+  if (!traits(weight.format()).has_minimum) return 0;
+  return group_values(weight, weight.panel(n / kTileN), static_cast<int>(n % kTileN),
+                      static_cast<int64_t>(k))
+      .minimum;
+}
+
 // Against sums in double of the prepared activations and unpacked weights. Each of at most
 // 3 K + 3 fp32 roundings (products, scales, sums) is at most 2^-24 of what the magnitudes add up
 // to; with bf16 instructions, which round on their own, twice that. Those also take denormal
@@ -57,28 +91,31 @@ float prepared_value(const PreparedActivations& a, int64_t m, int64_t k) {
 void expect_close_to_double(const GemmKernel& kernel, const GemmProblem& problem,
                             const std::vector<float>& c) {
   const Prepared prepared = prepare(kernel, problem);
-  const WeightFormatTraits t = traits(kernel.format);
-  std::vector<float> row(static_cast<size_t>(problem.k));
-  const double unit = (kernel.activations == ActivationFormat::bf16 ? 2.0 : 1.0) * 0x1p-24;
+  std::vector<double> a;  // [m, k]
+  for (int64_t m = 0; m < problem.m; ++m) {
+    for (int64_t k = 0; k < problem.k; ++k) a.push_back(prepared_value(prepared.view, m, k));
+  }
+  const auto depth = static_cast<size_t>(problem.k);
+  const bool is_bf16 = kernel.activations == ActivationFormat::bf16;
+  const double unit = (is_bf16 ? 2.0 : 1.0) * 0x1p-24;
+  std::vector<double> w(depth), sizes(depth);
   for (int64_t n = 0; n < problem.n; ++n) {
-    unpack_row(problem.weight, n, row.data());
+    const MultipliedWeights weights = multiplied_weights(kernel, problem.weight, n);
+    double flushed = 0;
+    for (size_t k = 0; k < depth; ++k) {
+      w[k] = double{weights.row[k]} * weights.output_scale;
+      sizes[k] = std::abs(w[k]) + 2 * std::abs(minimum_at(problem.weight, n, k));
+      flushed += (1 + std::abs(w[k])) * 0x1p-126;
+    }
     for (int64_t m = 0; m < problem.m; ++m) {
-      double sum = 0, magnitude = 0, flushed = 0;
-      for (int64_t k = 0; k < problem.k; ++k) {
-        const double x = prepared_value(prepared.view, m, k);
-        const double w = row[static_cast<size_t>(k)];
-        sum += w * x;
-        double size = std::abs(w);
-        if (t.has_minimum) {
-          size += 2 * std::abs(double{group_values(problem.weight, problem.weight.panel(n / kTileN),
-                                                   static_cast<int>(n % kTileN), k)
-                                          .minimum});
-        }
-        magnitude += size * std::abs(x);
-        flushed += (1 + std::abs(w)) * 0x1p-126;
+      const double* x = a.data() + m * problem.k;
+      double sum = 0, magnitude = 0;
+      for (size_t k = 0; k < depth; ++k) {
+        sum += w[k] * x[k];
+        magnitude += sizes[k] * std::abs(x[k]);
       }
       double bound = (3.0 * static_cast<double>(problem.k) + 3) * unit * magnitude;
-      if (kernel.activations == ActivationFormat::bf16) bound += flushed;
+      if (is_bf16) bound += flushed;
       ASSERT_NEAR(c[static_cast<size_t>(m * problem.n + n)], sum, bound)
           << kernel.name << " [" << m << ", " << n << "] of " << problem.m << " x " << problem.n
           << " x " << problem.k;
@@ -355,6 +392,13 @@ TEST(GemmSelection, EveryFeatureSetGetsASupportedKernel) {
         const GemmKernel& kernel = select_gemm(format, precision, features);
         ASSERT_EQ(kernel.format, format);
         ASSERT_TRUE(kernel.supported(features)) << kernel.name;
+        ASSERT_FALSE(kernel.for_prompts) << kernel.name;
+        const GemmKernel& prefill = select_prefill_gemm(format, precision, features);
+        ASSERT_EQ(prefill.format, format);
+        ASSERT_TRUE(prefill.supported(features)) << prefill.name;
+        if (precision == ActivationPrecision::f32) {
+          ASSERT_EQ(&prefill, &kernel);
+        }
         if (precision == ActivationPrecision::f32) {
           ASSERT_EQ(kernel.activations, ActivationFormat::f32);
         } else if (format == WeightFormat::int8) {
@@ -381,6 +425,7 @@ TEST(GemmSelection, LowerLevelsChooseLowerKernels) {
       for (auto precision : {ActivationPrecision::bf16, ActivationPrecision::f32}) {
         const GemmKernel& kernel = select_gemm(format, precision, all.limited_to(limit));
         EXPECT_LE(kernel.isa, limit) << kernel.name;
+        EXPECT_LE(select_prefill_gemm(format, precision, all.limited_to(limit)).isa, limit);
       }
     }
     EXPECT_EQ(select_gemm(format, ActivationPrecision::bf16, CpuFeatures{}).isa, Isa::scalar);

@@ -12,7 +12,7 @@ work=$(mktemp -d)
 readonly work
 trap 'rm -rf "$work"' EXIT
 
-readonly amx='bf16=amx_bf16_bf16 int8=amx_int8 fp8=amx_fp8_bf16 group=amx_{}_q8 vector=avx512'
+readonly amx='bf16=amx_bf16_bf16 int8=amx_int8 fp8=amx_fp8_bf16 group=amx_{}_q8 prefill.group=amx_{}_bf16 vector=avx512'
 readonly vnni='bf16=avx512_bf16_f32 int8=avx512_int8 fp8=avx512_fp8_f32 group=avx512_{}_q8 vector=avx512'
 readonly avx512='bf16=avx512_bf16_f32 int8=avx2_int8 fp8=avx512_fp8_f32 group=avx2_{}_q8 vector=avx512'
 readonly avx2='bf16=avx2_bf16_f32 int8=avx2_int8 fp8=avx2_fp8_f32 group=avx2_{}_q8 vector=avx2'
@@ -24,7 +24,7 @@ readonly slow="$large:*AttentionTest.MatchesReference*:*LargeScores*:*ChoosesAnd
 # Products of experts by the kernels of every level that the processor has.
 readonly experts='ExpertProducts.*:Routing*'
 # Formats that share their code with one that quick runs, leaving one of each kind.
-readonly twins='*_q4_1_*:*_q8_1_*:*_q8_k_*:*_fp4_q8'
+readonly twins='*_q4_1_*:*_q8_1_*:*_q8_k_*:*_fp4_q8:*_fp4_bf16:*_q8_k16_bf16:*Tails/amx_q4_0_bf16:*Tails/amx_q4_z_bf16:*Tails/amx_fp4_16_bf16'
 
 # One line a run: processor, options of xeon-run, expected kernels, filter.
 cases() {

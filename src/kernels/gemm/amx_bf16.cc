@@ -11,22 +11,8 @@
 namespace tw::kernels::amx {
 namespace {
 
-struct MultiplyBf16 {
-  static constexpr int64_t element_bytes = 2;
-  static constexpr bool stores_sums = true;
+struct MultiplyBf16 : TileBf16 {
   static constexpr bool widens = false;
-  template <int c, int a, int b>
-  static void multiply() {
-    // GCC's intrinsic wants literal tile numbers.
-    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
-  }
-  template <int panels>
-  static void finish(const GemmTask& task, int64_t panel, int64_t begin, int64_t end,
-                     const float* sums) {
-    avx512::finish_rows<panels>(task, panel, begin, end, [&](int64_t row, int p) {
-      return _mm512_load_ps(sums + (row * panels + p) * kTileN);
-    });
-  }
 };
 
 // Round to nearest even; NaN stays NaN (quiet), as to_bf16 does.

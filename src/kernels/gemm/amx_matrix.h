@@ -69,6 +69,24 @@ void configure_tiles(int64_t rows) {
   load_config(config);
 }
 
+// What operations on bf16 tiles share.
+struct TileBf16 {
+  static constexpr int64_t element_bytes = 2;
+  static constexpr bool stores_sums = true;
+  template <int c, int a, int b>
+  static void multiply() {
+    // GCC's intrinsic wants literal tile numbers.
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
+  }
+  template <int panels>
+  static void finish(const GemmTask& task, int64_t panel, int64_t begin, int64_t end,
+                     const float* sums) {
+    avx512::finish_rows<panels>(task, panel, begin, end, [&](int64_t row, int p) {
+      return _mm512_load_ps(sums + (row * panels + p) * kTileN);
+    });
+  }
+};
+
 struct Operands {
   const std::byte* a;   // first row of the block, at the first k
   int64_t a_stride;     // bytes

@@ -33,6 +33,9 @@ bool has_amx_bf16(const CpuFeatures& features) {
 bool has_amx_bf16_and_vbmi(const CpuFeatures& features) {
   return has_amx_bf16(features) && features.avx512_vbmi;
 }
+bool has_amx_and_avx512_bf16(const CpuFeatures& features) {
+  return has_amx_bf16_and_vbmi(features) && features.avx512_bf16;
+}
 bool has_amx_int8(const CpuFeatures& features) {
   return has_avx512_vnni(features) && features.amx_tile && features.amx_int8;
 }
@@ -127,6 +130,17 @@ constexpr GemmKernel amx_q8(const char* name) {
           run<amx_then_vector_q8<format>>,
           prepare<avx512::prepare_q8>};
 }
+template <WeightFormat format>
+constexpr GemmKernel amx_widened(const char* name) {
+  return {.name = name,
+          .isa = Isa::amx,
+          .supported = has_amx_and_avx512_bf16,
+          .format = format,
+          .activations = Format::bf16,
+          .run = run<amx::gemm_widened<format>>,
+          .prepare = prepare<amx::prepare_bf16>,
+          .for_prompts = true};
+}
 constexpr GemmKernel scalar_q8(const char* name, WeightFormat format) {
   return {name, Isa::scalar, always, format, Format::q8, scalar::gemm_q8, scalar::prepare_q8};
 }
@@ -135,7 +149,8 @@ constexpr GemmKernel scalar_f32(const char* name, WeightFormat format) {
 }
 
 // Best first for each weight format. With precision bf16 the first supported row of a format is
-// taken, with f32 the first whose activations are f32.
+// taken (for prompts, the first that is made for them, if any), with f32 the first whose
+// activations are f32.
 constexpr GemmKernel kKernels[] = {
     {"amx_bf16_bf16", Isa::amx, has_amx_bf16, bf16, Format::bf16, run<amx::gemm_bf16>,
      prepare<amx::prepare_bf16>},
@@ -149,6 +164,16 @@ constexpr GemmKernel kKernels[] = {
     amx_q8<q8_1>("amx_q8_1_q8"),
     amx_q8<q8_k>("amx_q8_k_q8"),
     amx_q8<q8_k16>("amx_q8_k16_q8"),
+    amx_widened<q4_0>("amx_q4_0_bf16"),
+    amx_widened<q4_1>("amx_q4_1_bf16"),
+    amx_widened<q4_k>("amx_q4_k_bf16"),
+    amx_widened<q4_z>("amx_q4_z_bf16"),
+    amx_widened<fp4>("amx_fp4_bf16"),
+    amx_widened<fp4_16>("amx_fp4_16_bf16"),
+    amx_widened<q8_0>("amx_q8_0_bf16"),
+    amx_widened<q8_1>("amx_q8_1_bf16"),
+    amx_widened<q8_k>("amx_q8_k_bf16"),
+    amx_widened<q8_k16>("amx_q8_k16_bf16"),
     avx512_q8<q4_0>("avx512_q4_0_q8"),
     avx512_q8<q4_1>("avx512_q4_1_q8"),
     avx512_q8<q4_k>("avx512_q4_k_q8"),
@@ -223,6 +248,17 @@ constexpr GemmKernel kKernels[] = {
     scalar_f32("scalar_fp8_f32", fp8),
 };
 
+const GemmKernel* find_kernel(WeightFormat format, ActivationPrecision precision,
+                              const CpuFeatures& features, bool for_prompts) {
+  const auto* kernel =
+      std::find_if(std::begin(kKernels), std::end(kKernels), [&](const GemmKernel& candidate) {
+        return candidate.format == format && candidate.for_prompts == for_prompts &&
+               candidate.supported(features) &&
+               (precision == ActivationPrecision::bf16 || candidate.activations == Format::f32);
+      });
+  return kernel == std::end(kKernels) ? nullptr : kernel;
+}
+
 const char* to_string(Format format) {
   switch (format) {
     case Format::f32:
@@ -245,18 +281,15 @@ std::span<const GemmKernel> gemm_kernels() {
 
 const GemmKernel& select_gemm(WeightFormat format, ActivationPrecision precision,
                               const CpuFeatures& features) {
-  const auto* kernel =
-      std::find_if(std::begin(kKernels), std::end(kKernels), [&](const GemmKernel& candidate) {
-        return candidate.format == format && candidate.supported(features) &&
-               (precision == ActivationPrecision::bf16 || candidate.activations == Format::f32);
-      });
-  TW_CHECK(kernel != std::end(kKernels));
+  const GemmKernel* kernel = find_kernel(format, precision, features, false);
+  TW_CHECK(kernel != nullptr);
   return *kernel;
 }
 
 const GemmKernel& select_prefill_gemm(WeightFormat format, ActivationPrecision precision,
                                       const CpuFeatures& features) {
-  return select_gemm(format, precision, features);
+  const GemmKernel* kernel = find_kernel(format, precision, features, true);
+  return kernel != nullptr ? *kernel : select_gemm(format, precision, features);
 }
 
 Status validate(const GemmKernel& kernel, const GemmArguments& arguments) {

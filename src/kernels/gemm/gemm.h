@@ -16,7 +16,8 @@
 //         acc = float(sum) * weight_scale * a_scale
 //   fp8:  weights have a scale per 128 of K: products of the unscaled weights are summed as for f32
 //         (or bf16), then acc = fma(group_sum, weight_scale, acc); groups in order
-//   bf16: as the processor's bf16 instructions do it: equal within a kernel, not between kernels
+//   bf16: as the processor's bf16 instructions do it: equal within a kernel, not between kernels;
+//         quantized weights are rounded to bf16 first
 // Then acc *= output_scale, where the weight has them, and c = acc + bias, or c += acc + bias. So
 // f32, q8 and int8 kernels of all instruction sets agree bit for bit, and in every kernel a row
 // does not depend on M, on the thread count or on the rows computed beside it.
@@ -99,6 +100,9 @@ struct GemmKernel {
   // Converts rows [rows.begin, rows.end) of A[M, K] into `out`. Kernels with the same activation
   // format prepare the same bytes, so one preparation serves them all.
   void (*prepare)(Matrix<const float> a, Range rows, const PreparedActivations& out);
+  // Faster than the others of its format for the rows of prompts, of which there are many, and too
+  // slow for few.
+  bool for_prompts = false;
 };
 
 // Every kernel there is, best first for each format; tests and benchmarks iterate over it.

@@ -12,7 +12,7 @@ PORT ?= 30000
 PYTHON := .venv/bin/python
 
 .PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread test-xeon fuzz \
-  bench bench-instructions models-table format lint clean
+  bench bench-instructions models-table quality-table format lint clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -57,6 +57,9 @@ test-xeon: build ## the kernel tests on emulated Xeons: AVX-512, AMX (XEON_TESTS
 models-table: build ## measure the table of docs/models.md again
 	@$(PYTHON) tools/proxy/make_proxy.py --tests --out .cache/test-models
 	@tools/golden/update_models_table.py $(BUILD)/tests/models/tw_models_test
+
+quality-table: build ## measure the table of docs/quality.md again (half an hour)
+	@$(PYTHON) tools/quality/quality_table.py $(BUILD)/apps/tilewright --write
 
 fuzz: ## run each fuzz target for a few seconds (FUZZ_SECONDS=5)
 	@tests/fuzz/run.sh $${FUZZ_SECONDS:-5}

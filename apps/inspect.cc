@@ -85,7 +85,9 @@ void print_tokenizer(const Checkpoint& checkpoint) {
 // What quantization_config says of itself: the method, and which of its formats.
 std::string quantization_of(const Checkpoint& checkpoint) {
   const auto found = checkpoint.config().find("quantization_config");
-  if (found == checkpoint.config().end() || !found->is_object()) return "none in config.json";
+  if (found == checkpoint.config().end() || !found->is_object()) {
+    return "none but what the types of the tensors say";
+  }
   std::string text;
   for (const char* field : {"quant_method", "quant_algo", "format", "fmt"}) {
     const auto value = found->find(field);

@@ -130,6 +130,8 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
                         progress.advance((loaded >> 20) - before);
                       }};
   loader.kv_type = *kv_type;
+  loader.next_token_layer =
+      &checkpoint == session.checkpoint.get() && options.engine.speculative_algorithm == "NEXTN";
   warn_of_small_nodes(checkpoint, *session.teams);
   if (!options.quantization.name.empty()) loader.quantization = options.quantization;
   Expected<std::unique_ptr<Model>> model;
@@ -300,9 +302,11 @@ void ModelOptions::add_to(CLI::App& command) {
                  "Do not keep the KV cache of finished requests for shared prefixes")
       ->group("Scheduling and memory");
   scheduling
-      ->add_option("--speculative-algorithm", engine.speculative_algorithm,
-                   "Verify several guessed tokens per step: NGRAM guesses what followed the last "
-                   "tokens before, STANDALONE what a smaller model says. The output stays the same")
+      ->add_option(
+          "--speculative-algorithm", engine.speculative_algorithm,
+          "Verify several guessed tokens per step: NGRAM guesses what followed the last "
+          "tokens before, STANDALONE what a smaller model says, NEXTN what the checkpoint's "
+          "own layer for it says (DeepSeek-V3, GLM-4.5). The output stays the same")
       ->group("Scheduling and memory");
   scheduling
       ->add_option("--speculative-draft-model-path", draft_model_path,

@@ -20,6 +20,11 @@ struct Matrix {
 };
 
 template <typename T>
+Matrix<const T> read_only(const Matrix<T>& matrix) {
+  return {matrix.data, matrix.rows, matrix.cols, matrix.row_stride};
+}
+
+template <typename T>
 Matrix<T> dense_matrix(T* data, int64_t rows, int64_t cols) {
   return {data, rows, cols, cols};
 }

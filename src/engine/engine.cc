@@ -345,7 +345,7 @@ void ThreadedEngine::step() {
       const int64_t elapsed = event.forwarded_ns - event.scheduled_ns;
       draft_costs_.observe_step(batch.num_tokens(), static_cast<double>(elapsed) * 1e-9);
     }
-    drafter_->follow(scheduled);
+    drafter_->follow(scheduled, model_->hidden_states());
   }
   // Finishing a sequence invalidates nothing but its own entry.
   for (const ScheduledSequence& entry : scheduled) process(entry, logits);
@@ -433,7 +433,11 @@ void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float>
 void ThreadedEngine::pool(const ScheduledSequence& entry) {
   Sequence& sequence = *entry.sequence;
   const Matrix<const float> states = model_->hidden_states();
+  const bool has_all = entry.num_states == entry.num_tokens;
+  const int32_t begin = sequence.num_computed - entry.num_tokens;
   for (int32_t i = 0; i < entry.num_states; ++i) {
+    if (has_all && !is_pooled(*sequence.request.pooling, begin + i, sequence.num_prompt()))
+      continue;
     sequence.pooled.add({states.row(entry.first_state + i), static_cast<size_t>(states.cols)});
   }
   if (!entry.samples) return;
@@ -610,24 +614,32 @@ Status check_config(const EngineConfig& config) {
 }
 
 // Null where the configuration wants no drafts.
-Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config,
-                                                const ModelLimits& limits,
+Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config, Model& model,
                                                 std::unique_ptr<Model> draft_model,
                                                 const CpuFeatures& features) {
   const std::string& algorithm = config.speculative_algorithm;
   TW_CHECK(!draft_model || algorithm == "STANDALONE");
+  const int64_t vocab_size = model.limits().vocab_size;
   if (algorithm.empty()) return nullptr;
   if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>();
-  if (algorithm != "STANDALONE") {
-    return error(ErrorCode::invalid_argument,
-                 "--speculative-algorithm {}: unknown; there are NGRAM and STANDALONE", algorithm);
+  if (algorithm == "STANDALONE") {
+    if (!draft_model) {
+      return error(ErrorCode::invalid_argument,
+                   "--speculative-algorithm STANDALONE guesses with a smaller model: give it with "
+                   "--speculative-draft-model-path");
+    }
+    return std::make_unique<DraftModel>(std::make_unique<StandaloneGuesser>(std::move(draft_model)),
+                                        vocab_size, features);
   }
-  if (!draft_model) {
-    return error(ErrorCode::invalid_argument,
-                 "--speculative-algorithm STANDALONE guesses with a smaller model: give it with "
-                 "--speculative-draft-model-path");
+  if (algorithm == "NEXTN") {
+    NextTokenModel* layer = model.next_token_model();
+    TW_CHECK(layer != nullptr);
+    return std::make_unique<DraftModel>(std::make_unique<NextTokenGuesser>(*layer, model.limits()),
+                                        vocab_size, features);
   }
-  return std::make_unique<DraftModel>(std::move(draft_model), limits.vocab_size, features);
+  return error(ErrorCode::invalid_argument,
+               "--speculative-algorithm {}: unknown; there are NGRAM, STANDALONE and NEXTN",
+               algorithm);
 }
 
 }  // namespace
@@ -638,7 +650,7 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, E
   auto features = usable_cpu_features();
   if (!features) return forward_error(features);
   const ModelLimits& limits = model->limits();
-  auto drafter = make_drafter(config, limits, std::move(draft_model), *features);
+  auto drafter = make_drafter(config, *model, std::move(draft_model), *features);
   if (!drafter) return forward_error(drafter);
   int64_t context_length = limits.max_position_embeddings;
   if (config.context_length > context_length) {
@@ -667,7 +679,8 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, E
                                          max_seqs,
                                          !config.disable_radix_cache,
                                          *drafter ? config.speculative_num_draft_tokens : 0,
-                                         *drafter && (*drafter)->kv_bytes_per_token() > 0};
+                                         *drafter && (*drafter)->kv_bytes_per_token() > 0,
+                                         *drafter && (*drafter)->wants_states()};
   return std::make_unique<ThreadedEngine>(std::move(model), std::move(*drafter), config,
                                           scheduler_config, context_length, *features);
 }

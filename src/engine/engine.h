@@ -27,7 +27,7 @@ struct EngineConfig {
   int32_t max_queued_requests = 1024;  // beyond it, submit() answers resource_exhausted
   bool disable_radix_cache = false;
   std::vector<TokenId> eos_token_ids = {};
-  std::string speculative_algorithm = {};    // empty: none; NGRAM, STANDALONE
+  std::string speculative_algorithm = {};    // empty: none; NGRAM, STANDALONE, NEXTN
   int32_t speculative_num_steps = 0;         // guesses of a request in a step; 0: as many as pay
   int32_t speculative_num_draft_tokens = 8;  // of these, at most
   uint64_t random_seed = 0;                  // for requests without a seed of their own
@@ -58,7 +58,8 @@ struct EngineStats {
 class Engine {
  public:
   // Sizes the KV cache, prepares the model and starts the engine thread. The draft model is for
-  // STANDALONE, and must have the model's vocabulary.
+  // STANDALONE, and must have the model's vocabulary; for NEXTN the model must have been loaded
+  // with its next_token_model().
   static Expected<std::unique_ptr<Engine>> create(std::unique_ptr<Model> model, EngineConfig config,
                                                   std::unique_ptr<Model> draft_model = nullptr);
   virtual ~Engine() = default;

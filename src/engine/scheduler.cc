@@ -247,7 +247,8 @@ void Scheduler::build_batch() {
                              ? sequence.tokens[index]
                              : sequence.drafts[index - sequence.tokens.size()],
                          all_logits || (is_last && !pooling),
-                         pooling && is_pooled(*pooling, position, sequence.num_prompt()));
+                         config_.wants_all_states ||
+                             (pooling && is_pooled(*pooling, position, sequence.num_prompt())));
     }
     builder_.end_sequence();
     entry.num_logits = builder_.num_logits() - entry.first_logit;

@@ -37,6 +37,7 @@ struct SchedulerConfig {
   bool enable_prefix_cache = true;
   int32_t max_drafts = 0;          // of a sequence in a step
   bool drafter_has_cache = false;  // whose pages are shared as the model's are
+  bool wants_all_states = false;   // final hidden states of all tokens, for a drafter
 };
 
 // A sequence's share of a step.
@@ -47,7 +48,8 @@ struct ScheduledSequence {
   int32_t first_logit = 0;  // row of the step's logits where its rows begin
   int32_t num_logits = 0;   // 0 while the prompt goes on, unless its logprobs are wanted
   int32_t first_state = 0;  // row of the step's hidden states where its rows begin
-  int32_t num_states = 0;   // of those, for a request that wants its prompt's embedding
+  int32_t num_states = 0;   // of those, for a request that wants its prompt's embedding, or of
+                            // all its tokens where a drafter wants them
   int32_t num_drafts = 0;   // of num_tokens, those that are guesses
   bool samples = false;     // the logits give its next token: the last row, or with
                             // drafts the last num_drafts + 1, each valid if the guess before is

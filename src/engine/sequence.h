@@ -8,6 +8,7 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/speculative/draft_length.h"
+#include "engine/speculative/state_rows.h"
 
 namespace tw {
 
@@ -20,6 +21,7 @@ struct Sequence {
   std::vector<TokenId> drafts;  // guesses of what follows tokens, verified in the next step
   DraftLength draft_length;
   int32_t num_drafter_computed = 0;  // tokens whose keys and values a drafter's cache has
+  StateRows states;                  // of the last tokens, where a drafter wants them
   int32_t num_cached = 0;            // prompt tokens that the prefix cache had, at first admission
   bool admitted_before = false;
   bool prefix_shared = false;  // its prompt's pages were given to the prefix cache

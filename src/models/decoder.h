@@ -15,24 +15,17 @@
 #include <vector>
 
 #include "core/status.h"
+#include "models/decoder_parts.h"
 #include "models/model.h"
 #include "nn/attention_block.h"
 #include "nn/block.h"
 #include "nn/gated_ffn.h"
-#include "nn/linear.h"
 #include "nn/load_sequence.h"
 #include "nn/mla_block.h"
 #include "nn/moe_block.h"
 #include "weights/model_config.h"
 
 namespace tw {
-
-// In which families differ around the layers.
-struct DecoderOptions {
-  float embedding_scale = 1.0f;
-  float logit_soft_cap = 0.0f;      // 0: none
-  float norm_weight_offset = 0.0f;  // added to the weights of all norms: 1 for Gemma
-};
 
 // The tensors of the norms around a block, without ".weight"; empty for none.
 struct BlockNorms {
@@ -59,6 +52,11 @@ class DecoderLoader {
   // Any other block, loaded by the family.
   void add(int64_t index, const BlockNorms& norms, Expected<std::unique_ptr<Block>> block);
 
+  // Whether the layer that guesses a token further is wanted (WeightLoader::next_token_layer). If
+  // so, it is layer `index`: what is added from then on are its blocks.
+  bool wants_next_token_layer() const { return loader_.next_token_layer; }
+  void begin_next_token_layer(int64_t index);
+
   // "model.layers.<index>.", or what the checkpoint has before "layers".
   std::string layer_prefix(int64_t index) const;
 
@@ -69,7 +67,6 @@ class DecoderLoader {
 
   const WeightLoader& loader_;
   LoadSequence load_;
-  DecoderOptions options_;
   std::string prefix_;  // of all tensors but lm_head's
   std::unique_ptr<class Decoder> decoder_;
 };

@@ -5,7 +5,7 @@
 // (2025). Multi-head latent attention, computed in the latent space; a dense feed-forward network
 // in the first layers, and a mixture of many small experts beside shared ones in the others.
 #include "models/decoder.h"
-#include "models/deepseek_moe.h"
+#include "models/deepseek_layers.h"
 #include "models/families.h"
 #include "nn/mla_block.h"
 
@@ -16,25 +16,15 @@ Expected<std::unique_ptr<Model>> load_deepseek(const WeightLoader& loader,
                                                const ModelConfig& config) {
   auto mla = MlaConfig::from(config);
   if (!mla) return forward_error(mla);
-  auto moe = deepseek_moe(config);
-  if (!moe) return forward_error(moe);
-  auto sparse = deepseek_sparse_layers(config);
-  if (!sparse) return forward_error(sparse);
   ConfigFields fields = config.fields();
   mla->interleaved_rope = fields.boolean("rope_interleave", true);
   if (!fields.status()) return tl::unexpected(fields.status().error());
-  const GatedFfnConfig ffn = GatedFfnConfig::from(config);
-  const BlockNorms ffn_norms{.before = "post_attention_layernorm", .after = ""};
 
   DecoderLoader decoder(loader, config);
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    decoder.mla(i, {.before = "input_layernorm", .after = ""}, *mla);
-    if ((*sparse)[static_cast<size_t>(i)]) {
-      decoder.moe(i, ffn_norms, *moe);
-    } else {
-      decoder.gated_ffn(i, ffn_norms, ffn);
-    }
-  }
+  Status status = add_deepseek_layers(decoder, config, [&](int64_t index) {
+    decoder.mla(index, {.before = "input_layernorm", .after = ""}, *mla);
+  });
+  if (!status) return forward_error(status);
   return decoder.finish();
 }
 

@@ -4,7 +4,7 @@
 // DeepSeek-V3's mixture of experts; grouped-query attention of which half of each head is rotated,
 // with biases, and in the larger models with norms of queries and keys.
 #include "models/decoder.h"
-#include "models/deepseek_moe.h"
+#include "models/deepseek_layers.h"
 #include "models/families.h"
 
 namespace tw {
@@ -12,27 +12,17 @@ namespace {
 
 Expected<std::unique_ptr<Model>> load_glm4_moe(const WeightLoader& loader,
                                                const ModelConfig& config) {
-  auto moe = deepseek_moe(config);
-  if (!moe) return forward_error(moe);
-  auto sparse = deepseek_sparse_layers(config);
-  if (!sparse) return forward_error(sparse);
   ConfigFields fields = config.fields();
   AttentionConfig attention = AttentionConfig::from(config);
   attention.output_bias = false;
   if (fields.boolean("use_qk_norm", false)) attention.qk_norm = QkNormKind::per_head;
   if (!fields.status()) return tl::unexpected(fields.status().error());
-  const GatedFfnConfig ffn = GatedFfnConfig::from(config);
-  const BlockNorms ffn_norms{.before = "post_attention_layernorm", .after = ""};
 
   DecoderLoader decoder(loader, config);
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    decoder.attention(i, {.before = "input_layernorm", .after = ""}, attention);
-    if ((*sparse)[static_cast<size_t>(i)]) {
-      decoder.moe(i, ffn_norms, *moe);
-    } else {
-      decoder.gated_ffn(i, ffn_norms, ffn);
-    }
-  }
+  Status status = add_deepseek_layers(decoder, config, [&](int64_t index) {
+    decoder.attention(index, {.before = "input_layernorm", .after = ""}, attention);
+  });
+  if (!status) return forward_error(status);
   return decoder.finish();
 }
 

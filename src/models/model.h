@@ -21,6 +21,25 @@ struct ModelLimits {
   int64_t hidden_size = 0;              // of the states behind the logits
 };
 
+// What a checkpoint has beside its model to guess a token further. It has a KV cache of its own, in
+// pages like the model's.
+class NextTokenModel {
+ public:
+  virtual ~NextTokenModel() = default;
+
+  virtual int64_t kv_bytes_per_token() const = 0;
+  // As Model::prepare().
+  virtual Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                         int32_t max_num_seqs) = 0;
+
+  // Row i of `previous` [num_tokens, hidden_size] is the model's final hidden state of the token
+  // before token i. Returns logits of what follows token i [num_logits, vocab_size], valid until
+  // the next call.
+  virtual Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) = 0;
+  // Of batch.state_tokens of the last forward(): stand in for the model's, to guess further still.
+  virtual Matrix<const float> hidden_states() const = 0;
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -43,6 +62,9 @@ class Model {
   // What the last forward() computed for batch.state_tokens: [batch.num_states(), hidden_size]
   // fp32, after the final norm; valid until the next call.
   virtual Matrix<const float> hidden_states() const = 0;
+
+  // Null where the model has none, or it was not loaded.
+  virtual NextTokenModel* next_token_model() { return nullptr; }
 
   // Threads that compute a step.
   virtual int num_threads() const { return 1; }

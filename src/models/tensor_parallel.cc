@@ -7,6 +7,52 @@
 namespace tw {
 namespace {
 
+// The first problem of the ranks, if there are any.
+template <typename Body>
+Status on_all_ranks(TeamGroup& teams, const Body& body) {
+  std::vector<Status> statuses(static_cast<size_t>(teams.num_ranks()));
+  teams.run([&](int rank) { statuses[static_cast<size_t>(rank)] = body(rank); });
+  for (Status& status : statuses) {
+    if (!status) return std::move(status);
+  }
+  return {};
+}
+
+class TensorParallelNextToken final : public NextTokenModel {
+ public:
+  TensorParallelNextToken(TeamGroup& teams, std::vector<NextTokenModel*> ranks)
+      : teams_(teams), ranks_(std::move(ranks)) {}
+
+  int64_t kv_bytes_per_token() const override {
+    int64_t sum = 0;
+    for (const NextTokenModel* rank : ranks_) sum += rank->kv_bytes_per_token();
+    return sum;
+  }
+
+  Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                 int32_t max_num_seqs) override {
+    return on_all_ranks(teams_, [&](int rank) {
+      return ranks_[static_cast<size_t>(rank)]->prepare(num_pages, page_size, max_num_tokens,
+                                                        max_num_seqs);
+    });
+  }
+
+  Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) override {
+    Matrix<const float> logits;
+    teams_.run([&](int rank) {
+      const auto own = ranks_[static_cast<size_t>(rank)]->forward(batch, previous);
+      if (rank == 0) logits = own;
+    });
+    return logits;
+  }
+
+  Matrix<const float> hidden_states() const override { return ranks_.front()->hidden_states(); }
+
+ private:
+  TeamGroup& teams_;
+  const std::vector<NextTokenModel*> ranks_;
+};
+
 class TensorParallelModel final : public Model {
  public:
   explicit TensorParallelModel(TeamGroup& teams, const std::vector<int>& sizes)
@@ -16,7 +62,7 @@ class TensorParallelModel final : public Model {
 
   Status load(const WeightLoader& loader, const std::vector<int>& sizes) {
     const std::vector<TensorShard> shards = make_tensor_shards(sizes);
-    const Status status = on_all_ranks([&](int rank) -> Status {
+    const Status status = on_all_ranks(teams_, [&](int rank) -> Status {
       WeightLoader own = loader.for_team(teams_.team(rank));
       own.shard = shards[static_cast<size_t>(rank)];
       own.communicator = &communicators_[static_cast<size_t>(rank)];
@@ -33,6 +79,11 @@ class TensorParallelModel final : public Model {
     for (const auto& rank : ranks_) {
       limits_.kv_bytes_per_token += rank->limits().kv_bytes_per_token;
     }
+    if (ranks_.front()->next_token_model() != nullptr) {
+      std::vector<NextTokenModel*> parts;
+      for (const auto& rank : ranks_) parts.push_back(rank->next_token_model());
+      next_token_ = std::make_unique<TensorParallelNextToken>(teams_, std::move(parts));
+    }
     return {};
   }
 
@@ -40,7 +91,7 @@ class TensorParallelModel final : public Model {
 
   Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
                  int32_t max_num_seqs) override {
-    return on_all_ranks([&](int rank) {
+    return on_all_ranks(teams_, [&](int rank) {
       return ranks_[static_cast<size_t>(rank)]->prepare(num_pages, page_size, max_num_tokens,
                                                         max_num_seqs);
     });
@@ -60,26 +111,18 @@ class TensorParallelModel final : public Model {
   // All ranks have them.
   Matrix<const float> hidden_states() const override { return ranks_.front()->hidden_states(); }
 
+  NextTokenModel* next_token_model() override { return next_token_.get(); }
+
   // A trace is of the first rank: the others do the same at the same time.
   int num_threads() const override { return ranks_.front()->num_threads(); }
   void set_trace(StepTrace* trace) override { ranks_.front()->set_trace(trace); }
 
  private:
-  // The first rank's problem, if there are any.
-  template <typename Body>
-  Status on_all_ranks(const Body& body) {
-    std::vector<Status> statuses(ranks_.size());
-    teams_.run([&](int rank) { statuses[static_cast<size_t>(rank)] = body(rank); });
-    for (Status& status : statuses) {
-      if (!status) return std::move(status);
-    }
-    return {};
-  }
-
   TeamGroup& teams_;
   CommunicatorGroup group_;
   std::vector<Communicator> communicators_;
   std::vector<std::unique_ptr<Model>> ranks_;
+  std::unique_ptr<NextTokenModel> next_token_;
   ModelLimits limits_;
 };
 

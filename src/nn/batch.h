@@ -27,7 +27,7 @@ struct Batch {
                                           // ascending
   int32_t num_generated_tokens = 0;       // tokens [0, num_generated_tokens) were generated
   std::span<const int32_t> state_tokens = {};  // [num_states] token indices whose final hidden
-                                               // states are wanted, ascending; all of prompts
+                                               // states are wanted, ascending
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens.size()); }

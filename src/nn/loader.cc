@@ -20,6 +20,7 @@ WeightLoader WeightLoader::for_team(ThreadTeam& other) const {
   loader.prefill_precision = prefill_precision;
   loader.kv_type = kv_type;
   loader.quantization = quantization;
+  loader.next_token_layer = next_token_layer;
   loader.shard = shard;
   loader.communicator = communicator;
   return loader;

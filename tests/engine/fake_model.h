@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/check.h"
@@ -57,9 +58,10 @@ class FakeModel final : public Model {
     }
     states_.clear();
     for (const int32_t token : batch.state_tokens) {
-      states_.push_back(give_nan ? __builtin_nanf("")
-                                 : static_cast<float>(context_hash(batch, token) % kVocabSize));
-      states_.push_back(static_cast<float>(batch.positions[static_cast<size_t>(token)]));
+      states_.push_back(give_nan
+                            ? __builtin_nanf("")
+                            : static_cast<float>(next_after(batch, token, position(batch, token))));
+      states_.push_back(static_cast<float>(position(batch, token)));
     }
     if (trace_ != nullptr) trace_->record(0, {.name = "fake"});
     return {logits_.data(), batch.num_logits(), kVocabSize, kVocabSize};
@@ -70,8 +72,15 @@ class FakeModel final : public Model {
     return {states_.data(), std::ssize(states_) / 2, 2, 2};
   }
 
+  // next_token() of a token's sequence up to `last`, as the pages have it.
+  int32_t next_after(const Batch& batch, int32_t token_index, int32_t last) const {
+    return static_cast<int32_t>(context_hash(batch, token_index, last) % kVocabSize);
+  }
+
+  NextTokenModel* next_token_model() override { return next_token_layer.get(); }
   void set_trace(StepTrace* trace) override { trace_ = trace; }
 
+  std::unique_ptr<NextTokenModel> next_token_layer;
   int64_t num_steps = 0;
   bool give_nan = false;
   int32_t cycle = 0;  // if set, the likeliest token is the last one + 1, modulo this
@@ -89,14 +98,17 @@ class FakeModel final : public Model {
     return mix(hash + static_cast<uint64_t>(position) * 1000003u + static_cast<uint64_t>(token));
   }
 
-  // Of the tokens up to `token_index`, read through its sequence's pages.
-  uint64_t context_hash(const Batch& batch, int32_t token_index) const {
+  static int32_t position(const Batch& batch, int32_t token_index) {
+    return batch.positions[static_cast<size_t>(token_index)];
+  }
+
+  // Of the positions up to `last`, read through the pages of a token's sequence.
+  uint64_t context_hash(const Batch& batch, int32_t token_index, int32_t last) const {
     size_t seq = 0;
     while (batch.seq_starts[seq + 1] <= token_index) ++seq;
-    const int32_t position = batch.positions[static_cast<size_t>(token_index)];
     const int32_t* pages = batch.page_tables.data() + batch.page_table_starts[seq];
     uint64_t hash = 1;
-    for (int32_t i = 0; i <= position; ++i) {
+    for (int32_t i = 0; i <= last; ++i) {
       const Slot& slot =
           slots_[static_cast<size_t>(pages[i / page_size_] * page_size_ + i % page_size_)];
       // A slot that holds another position poisons everything after it.
@@ -106,10 +118,9 @@ class FakeModel final : public Model {
   }
 
   void fill_row(const Batch& batch, int32_t token_index, float* row) {
-    uint64_t hash = context_hash(batch, token_index);
-    const int32_t position = batch.positions[static_cast<size_t>(token_index)];
+    uint64_t hash = context_hash(batch, token_index, position(batch, token_index));
     num_poisoned += hash == 0xbad ? 1 : 0;
-    if (errs_every > 0 && position % errs_every == 0) hash += 1;
+    if (errs_every > 0 && position(batch, token_index) % errs_every == 0) hash += 1;
     for (int64_t i = 0; i < kVocabSize; ++i) {
       row[i] = give_nan ? __builtin_nanf("")
                         : static_cast<float>(mix(hash + static_cast<uint64_t>(i)) % 1000) * 1e-3f;

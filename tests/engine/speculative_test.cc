@@ -9,6 +9,7 @@
 #include "engine/fake_model.h"
 #include "engine/speculative/draft_length.h"
 #include "engine/speculative/ngram.h"
+#include "engine/speculative/state_rows.h"
 
 namespace tw {
 namespace {
@@ -78,6 +79,58 @@ TEST(DraftLength, FollowsWhatIsRightAndWhatItCosts) {
   EXPECT_LT(mean_length(costs_of(1, 0), 0.9), 0.05);
 }
 
+TEST(StateRows, KeepsWhatIsConsecutive) {
+  const std::vector<float> values = {0, 1, 2, 3, 4, 5};
+  const Matrix<const float> rows = {values.data(), 3, 2, 2};
+  StateRows states;
+  EXPECT_EQ(states.find(0), nullptr);
+  states.put(4, rows);
+  states.put(6, rows);  // replaces the last
+  ASSERT_NE(states.find(8), nullptr);
+  EXPECT_EQ(states.find(8)[1], 5);
+  EXPECT_EQ(states.find(6)[0], 0);
+  EXPECT_EQ(states.find(5)[0], 2);
+  EXPECT_EQ(states.find(9), nullptr);
+  states.drop_before(6);
+  EXPECT_EQ(states.find(5), nullptr);
+  EXPECT_EQ(states.find(7)[0], 2);
+  states.put(20, rows);  // a gap
+  EXPECT_EQ(states.find(8), nullptr);
+  EXPECT_EQ(states.find(22)[0], 4);
+  states.put(3, rows);
+  EXPECT_EQ(states.find(5)[0], 4);
+  EXPECT_EQ(states.find(20), nullptr);
+}
+
+// A layer that guesses: it is told the state before each token, and checks it.
+class FakeNextToken final : public NextTokenModel {
+ public:
+  int64_t kv_bytes_per_token() const override { return inner.limits().kv_bytes_per_token; }
+  Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
+                 int32_t max_num_seqs) override {
+    return inner.prepare(num_pages, page_size, max_num_tokens, max_num_seqs);
+  }
+  Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) override {
+    EXPECT_EQ(previous.rows, batch.num_tokens());
+    const Matrix<const float> logits = inner.forward(batch);
+    for (int32_t token = 0; token < batch.num_tokens(); ++token) {
+      const int32_t before = batch.positions[static_cast<size_t>(token)] - 1;
+      const float* state = previous.row(token);
+      if (before < 0 || (state[0] == 0 && state[1] == 0)) {
+        ++num_unknown_states;
+        continue;
+      }
+      EXPECT_EQ(state[1], static_cast<float>(before));
+      EXPECT_EQ(state[0], static_cast<float>(inner.next_after(batch, token, before)));
+    }
+    return logits;
+  }
+  Matrix<const float> hidden_states() const override { return inner.hidden_states(); }
+
+  FakeModel inner;
+  int64_t num_unknown_states = 0;
+};
+
 // An engine whose model is guessed for by another.
 class DraftModelTest : public ::testing::Test {
  protected:
@@ -87,10 +140,44 @@ class DraftModelTest : public ::testing::Test {
     model = fake.get();
     draft = fake_draft.get();
     config.speculative_algorithm = "STANDALONE";
+    start(config, std::move(fake), std::move(fake_draft));
+  }
+
+  void make_with_layer(EngineConfig config) {
+    auto fake = std::make_unique<FakeModel>(400);
+    auto fake_layer = std::make_unique<FakeNextToken>();
+    model = fake.get();
+    layer = fake_layer.get();
+    draft = &layer->inner;
+    fake->next_token_layer = std::move(fake_layer);
+    config.speculative_algorithm = "NEXTN";
+    start(config, std::move(fake), nullptr);
+  }
+
+  void start(EngineConfig config, std::unique_ptr<Model> fake, std::unique_ptr<Model> fake_draft) {
     config.speculative_num_steps = 4;  // not by the clock
     auto created = Engine::create(std::move(fake), config, std::move(fake_draft));
     ASSERT_TRUE(created) << created.error().message;
     engine = std::move(*created);
+  }
+
+  // Requests of all lengths at once, with shared prefixes and too few pages.
+  void generate_under_pressure() {
+    std::mt19937 random(11);
+    for (int round = 0; round < 12; ++round) {
+      draft->errs_every = 1 + round % 5;
+      std::vector<std::future<void>> all;
+      for (int i = 0; i < 8; ++i) {
+        std::vector<TokenId> prompt(1 + random() % 50, static_cast<TokenId>(random() % 2));
+        all.push_back(generate(std::move(prompt), 1 + static_cast<int32_t>(random() % 60)));
+      }
+      for (auto& one : all) one.wait();
+    }
+    const EngineStats stats = engine->stats();
+    EXPECT_GT(stats.num_preemptions, 0);
+    EXPECT_GT(stats.cached_tokens_total, 0);
+    EXPECT_GT(stats.accepted_draft_tokens_total, 100);
+    EXPECT_EQ(draft->num_poisoned, 0);
   }
 
   // Greedy generation; checks it against what the model says.
@@ -122,8 +209,12 @@ class DraftModelTest : public ::testing::Test {
 
   FakeModel* model = nullptr;
   FakeModel* draft = nullptr;
+  FakeNextToken* layer = nullptr;
   std::unique_ptr<Engine> engine;
 };
+
+const EngineConfig kPressure{
+    .page_size = 4, .max_total_tokens = 260, .chunked_prefill_size = 24, .max_running_requests = 8};
 
 TEST_F(DraftModelTest, RightGuessesSaveStepsAndWrongOnesChangeNothing) {
   make({});
@@ -144,27 +235,22 @@ TEST_F(DraftModelTest, RightGuessesSaveStepsAndWrongOnesChangeNothing) {
 // Its keys and values are right whatever happens to the pages: what it says on each context is what
 // it would say alone.
 TEST_F(DraftModelTest, FollowsSharedEvictedAndPreemptedPages) {
-  EngineConfig config;
-  config.page_size = 4;
-  config.max_total_tokens = 260;
-  config.chunked_prefill_size = 24;
-  config.max_running_requests = 8;
-  make(config);
-  std::mt19937 random(11);
-  for (int round = 0; round < 12; ++round) {
-    draft->errs_every = 1 + round % 5;
-    std::vector<std::future<void>> all;
-    for (int i = 0; i < 8; ++i) {
-      std::vector<TokenId> prompt(1 + random() % 50, static_cast<TokenId>(random() % 2));
-      all.push_back(generate(std::move(prompt), 1 + static_cast<int32_t>(random() % 60)));
-    }
-    for (auto& one : all) one.wait();
-  }
-  const EngineStats stats = engine->stats();
-  EXPECT_GT(stats.num_preemptions, 0);
-  EXPECT_GT(stats.cached_tokens_total, 0);
-  EXPECT_GT(stats.accepted_draft_tokens_total, 100);
-  EXPECT_EQ(draft->num_poisoned, 0);
+  make(kPressure);
+  generate_under_pressure();
+}
+
+TEST_F(DraftModelTest, ALayerThatGuessesGetsTheStateBeforeEachToken) {
+  make_with_layer({});
+  generate({1, 2, 3}, 100).wait();
+  EXPECT_LT(model->num_steps, 25);
+  EXPECT_EQ(layer->num_unknown_states, 1) << "before the first token there is none";
+  layer->inner.errs_every = 3;
+  generate({4, 5}, 100).wait();
+}
+
+TEST_F(DraftModelTest, ALayerThatGuessesFollowsSharedEvictedAndPreemptedPages) {
+  make_with_layer(kPressure);
+  generate_under_pressure();
 }
 
 TEST_F(DraftModelTest, StopsGuessingAtTheEndOfItsOwnContext) {

@@ -93,7 +93,7 @@ def completed(config):
 
 
 def make_test_models(out):
-    for name, config in test_models.MODELS.items():
+    for name, config in (test_models.MODELS | test_models.NEXT_TOKEN_MODELS).items():
         complete = completed(config)
         write_model(out / name, name, complete, test_models.SHARDS.get(name, 1))
         if name in test_models.GGUF:

@@ -257,6 +257,14 @@ def olmo2(plan, layer):
     plan.norm(layer + "post_feedforward_layernorm")
 
 
+def next_token_layer(plan, family, layer):
+    plan.norm(layer + "enorm")
+    plan.norm(layer + "hnorm")
+    plan.linear(layer + "eh_proj", plan.hidden, 2 * plan.hidden, 1.0)
+    family(plan, layer)
+    plan.norm(layer + "shared_head.norm")
+
+
 FAMILIES = {
     "LlamaForCausalLM": llama,
     "MistralForCausalLM": llama,
@@ -296,6 +304,8 @@ def tensors_of(config, prefix="model."):
     plan.add(prefix + "embed_tokens.weight", (vocab, plan.hidden), 0.0, gain * math.sqrt(3.0))
     for index in range(config["num_hidden_layers"]):
         FAMILIES[architecture](plan, f"{prefix}layers.{index}.")
+    if config.get("num_nextn_predict_layers"):
+        next_token_layer(plan, FAMILIES[architecture], f"{prefix}layers.{config['num_hidden_layers']}.")
     plan.norm(prefix + "norm")
     if not tied:
         plan.linear("lm_head", vocab, plan.hidden, 3.0)

@@ -682,3 +682,9 @@ GGUF = [
 ]
 # And these the way that older converters left kv_b_proj, in one piece.
 UNSPLIT_GGUF = ["tiny-deepseek-v3"]
+
+# The same with the layer that guesses a token further.
+NEXT_TOKEN_MODELS = {
+    f"{name}-nextn": {**MODELS[name], "num_nextn_predict_layers": 1}
+    for name in ("tiny-deepseek-v3", "tiny-glm4-moe")
+}

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/status.h"
+#include "core/tensor.h"
 #include "engine/sequence.h"
 #include "nn/batch.h"
 
@@ -34,8 +35,12 @@ class Drafter {
   }
   virtual void adopt_caller() {}
 
+  // Whether follow() needs the model's final hidden states of all tokens.
+  virtual bool wants_states() const { return false; }
+
   // The model has computed these sequences' shares of a step; nothing is sampled from it yet.
-  virtual void follow(std::span<const ScheduledSequence> step) {}
+  // `states`: see ScheduledSequence::first_state.
+  virtual void follow(std::span<const ScheduledSequence> step, Matrix<const float> states) {}
 
   virtual void propose(std::span<const DraftRequest> requests) = 0;
 };

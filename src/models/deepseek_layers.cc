@@ -1,6 +1,7 @@
-#include "models/deepseek_moe.h"
+#include "models/deepseek_layers.h"
 
 namespace tw {
+namespace {
 
 Expected<MoeConfig> deepseek_moe(const ModelConfig& config) {
   auto moe = MoeConfig::from(config);
@@ -34,16 +35,35 @@ Expected<MoeConfig> deepseek_moe(const ModelConfig& config) {
   return moe;
 }
 
-Expected<std::vector<bool>> deepseek_sparse_layers(const ModelConfig& config) {
+}  // namespace
+
+Status add_deepseek_layers(DecoderLoader& decoder, const ModelConfig& config,
+                           const std::function<void(int64_t index)>& add_attention) {
+  auto moe = deepseek_moe(config);
+  if (!moe) return forward_error(moe);
   ConfigFields fields = config.fields();
-  const int64_t first = fields.integer("first_k_dense_replace", 0, 4096, 0);
+  const int64_t num_dense = fields.integer("first_k_dense_replace", 0, 4096, 0);
   const int64_t frequency = fields.integer("moe_layer_freq", 1, 4096, 1);
-  if (!fields.status()) return tl::unexpected(fields.status().error());
-  std::vector<bool> sparse;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    sparse.push_back(i >= first && i % frequency == 0);
+  const int64_t num_guessing = fields.integer("num_nextn_predict_layers", 0, 4096, 0);
+  if (!fields.status()) return fields.status();
+  const GatedFfnConfig ffn = GatedFfnConfig::from(config);
+  const BlockNorms ffn_norms{.before = "post_attention_layernorm", .after = ""};
+
+  const int64_t num_layers = config.num_hidden_layers;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    add_attention(i);
+    if (i >= num_dense && i % frequency == 0) {
+      decoder.moe(i, ffn_norms, *moe);
+    } else {
+      decoder.gated_ffn(i, ffn_norms, ffn);
+    }
   }
-  return sparse;
+  if (decoder.wants_next_token_layer() && num_guessing > 0) {
+    decoder.begin_next_token_layer(num_layers);
+    add_attention(num_layers);
+    decoder.moe(num_layers, ffn_norms, *moe);
+  }
+  return {};
 }
 
 }  // namespace tw

@@ -1,0 +1,98 @@
+#include "models/decoder_parts.h"
+
+#include "nn/collective_steps.h"
+#include "nn/layers.h"
+
+namespace tw {
+
+DecoderRecorder::DecoderRecorder(const DecoderParts& parts, const ForwardLimits& limits)
+    : parts_(parts), forward_(limits, parts.features) {}
+
+void DecoderRecorder::embedding(ValueId output) {
+  const auto record = [&](ValueId summand, kernels::Epilogue) -> Status {
+    record_embedding(plan(), forward_.kernels(), parts_.embed_tokens.table(),
+                     parts_.options.embedding_scale, summand, parts_.vocabulary.begin);
+    return {};
+  };
+  // It cannot fail.
+  static_cast<void>(summed(output, kernels::Epilogue::store, BlockShare::part, record));
+}
+
+void DecoderRecorder::norm(ValueId input, std::span<const float> weight, ValueId output) {
+  record_rms_norm(plan(), forward_.kernels(), input, weight, parts_.config.rms_norm_eps, output);
+}
+
+Status DecoderRecorder::blocks(std::span<const ResidualBlock> blocks, ValueId hidden) {
+  const int64_t hidden_size = parts_.config.hidden_size;
+  for (const ResidualBlock& residual : blocks) {
+    ValueId input = hidden;
+    if (!residual.norm_before.empty()) {
+      input = forward_.shared_value("normed", hidden_size);
+      norm(hidden, residual.norm_before, input);
+    }
+    const bool adds = residual.norm_after.empty();
+    const ValueId output = adds ? hidden : forward_.shared_value("delta", hidden_size);
+    const auto epilogue = adds ? kernels::Epilogue::accumulate : kernels::Epilogue::store;
+    Status status =
+        summed(output, epilogue, residual.block->share(),
+               [&](ValueId summand, kernels::Epilogue summand_epilogue) {
+                 return residual.block->record(forward_, input, summand, summand_epilogue);
+               });
+    if (!status) return status;
+    if (!adds) {
+      record_add_normed(plan(), forward_.kernels(), output, residual.norm_after,
+                        parts_.config.rms_norm_eps, hidden);
+    }
+  }
+  return {};
+}
+
+DecoderRecorder::Outputs DecoderRecorder::outputs(ValueId hidden,
+                                                  std::span<const float> norm_weight) {
+  const int64_t hidden_size = parts_.config.hidden_size;
+  Outputs outputs;
+  // Before the logits' rows: they need the same barrier.
+  const ValueId wanted = plan().add_value(RowKind::states, hidden_size);
+  outputs.states = plan().add_value(RowKind::states, hidden_size);
+  record_gather_rows(plan(), hidden, wanted);
+  norm(wanted, norm_weight, outputs.states);
+  const ValueId last = plan().add_value(RowKind::logits, hidden_size);
+  const ValueId last_normed = plan().add_value(RowKind::logits, hidden_size);
+  const ValueId own_logits = plan().add_value(RowKind::logits, parts_.vocabulary.size());
+  record_gather_rows(plan(), hidden, last);
+  norm(last, norm_weight, last_normed);
+  const Linear& head = parts_.lm_head ? *parts_.lm_head : parts_.embed_tokens;
+  head.record(plan(), forward_.prepared(), last_normed, own_logits);
+  if (parts_.options.logit_soft_cap > 0) {
+    record_soft_cap(plan(), forward_.kernels(), parts_.options.logit_soft_cap, own_logits);
+  }
+  outputs.logits = own_logits;
+  if (parts_.communicator) {
+    // The first rank's are those that the engine sees.
+    std::optional<ValueId> all;
+    if (parts_.communicator->rank() == 0) {
+      outputs.logits = plan().add_value(RowKind::logits, parts_.config.vocab_size);
+      all = outputs.logits;
+    }
+    record_all_gather(plan(), *parts_.communicator, own_logits, all);
+  }
+  return outputs;
+}
+
+// Records what gives `output` or, of several ranks, this one's summand of it and their sum.
+template <typename Record>
+Status DecoderRecorder::summed(ValueId output, kernels::Epilogue epilogue, BlockShare share,
+                               const Record& record) {
+  if (!parts_.communicator) return record(output, epilogue);
+  std::optional<ValueId> summand;
+  if (share != BlockShare::none) {
+    summand = forward_.shared_value(num_sums_ % 2 == 0 ? "even_summand" : "odd_summand",
+                                    plan().columns(output));
+    if (Status status = record(*summand, kernels::Epilogue::store); !status) return status;
+  }
+  ++num_sums_;
+  record_all_reduce(plan(), *parts_.communicator, summand, output, epilogue);
+  return {};
+}
+
+}  // namespace tw

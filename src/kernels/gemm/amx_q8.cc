@@ -24,7 +24,6 @@ namespace {
 constexpr int kGroup = 32;
 constexpr int kBlockGroups = 32;               // 16 KiB of unpacked quants
 constexpr int kSlots = 4;                      // groups in flight, a C tile each
-constexpr int64_t kPrefetchBytes = 4096;       // ahead of the unpacking
 constexpr int64_t kMaxRows = 512;              // fp32 sums of 32 KiB
 constexpr int64_t kActivationBytes = 1 << 20;  // of a block of rows: half of L2
 

@@ -119,25 +119,36 @@ inline void multiply_streaming_fp8(const GemmTask& task, int64_t panel) {
 // `panels` adjacent panels times `rows` rows, all of K, as the weights stream by.
 template <int rows, int panels>
 inline void multiply_streaming(const GemmTask& task, int64_t panel) {
-  const std::byte* weights = task.panels + panel * task.panel_size;
-  const float* a = reinterpret_cast<const float*>(task.a);
+  constexpr int kPairs = 8;  // of k, each trip
+  static_assert(traits(WeightFormat::bf16).k_alignment % (2 * kPairs) == 0);
+  const std::byte* weights[panels];
+  for (int p = 0; p < panels; ++p) weights[p] = task.panels + (panel + p) * task.panel_size;
+  const float* a[rows];
+  for (int r = 0; r < rows; ++r) a[r] = reinterpret_cast<const float*>(task.a) + r * task.a_stride;
   __m512 sums[rows][panels];
   for (int r = 0; r < rows; ++r) {
     for (int p = 0; p < panels; ++p) sums[r][p] = _mm512_setzero_ps();
   }
-  for (int64_t k = 0; k < task.padded_k; k += 2) {
+  for (int64_t left = task.padded_k; left > 0; left -= 2 * kPairs) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
 #pragma GCC unroll 4
-    for (int p = 0; p < panels; ++p) {
-      const std::byte* at = weights + p * task.panel_size + k * 32;
-      _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
-      const Pair w = expand_bf16(at);
+      for (int p = 0; p < panels; ++p) {
+        const std::byte* at = weights[p] + pair * 64;
+        _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
+        const Pair w = expand_bf16(at);
 #pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r) {
-        const float* x = a + r * task.a_stride + k;
-        sums[r][p] = _mm512_fmadd_ps(w.even, _mm512_set1_ps(x[0]), sums[r][p]);
-        sums[r][p] = _mm512_fmadd_ps(w.odd, _mm512_set1_ps(x[1]), sums[r][p]);
+        for (int r = 0; r < rows; ++r) {
+          const float* x = a[r] + 2 * pair;
+          sums[r][p] = _mm512_fmadd_ps(w.even, _mm512_set1_ps(x[0]), sums[r][p]);
+          sums[r][p] = _mm512_fmadd_ps(w.odd, _mm512_set1_ps(x[1]), sums[r][p]);
+        }
       }
     }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) a[r] += 2 * kPairs;
+#pragma GCC unroll 4
+    for (int p = 0; p < panels; ++p) weights[p] += kPairs * 64;
   }
   for (int r = 0; r < rows; ++r) {
     for (int p = 0; p < panels; ++p) finish_row(task, r, panel + p, sums[r][p]);

@@ -17,6 +17,8 @@ namespace tw::kernels::avx512 {
 namespace {
 
 constexpr int kBlockRows = 12;
+constexpr int kSteps = 8;  // of 4 k, each trip
+static_assert(traits(WeightFormat::int8).k_alignment % (4 * kSteps) == 0);
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kActivationBytes = 1 << 20;  // of a block of rows: half of L2
 
@@ -30,8 +32,6 @@ inline __m512i broadcast4(const std::byte* from) {
 template <int rows, int panels, bool streaming>
 inline void multiply(const GemmTask& task, int64_t panel, int64_t m) {
   const __m512i flip = _mm512_set1_epi8(-128);
-  const std::byte* weights = task.panels + panel * task.panel_size;
-  const std::byte* a = task.a + m * task.a_stride;
   const ActivationGroup* groups = task.groups + m * task.groups_stride;
   __m512i sums[rows][panels];
 #pragma GCC unroll 12
@@ -40,22 +40,36 @@ inline void multiply(const GemmTask& task, int64_t panel, int64_t m) {
 #pragma GCC unroll 4
     for (int p = 0; p < panels; ++p) sums[r][p] = start;
   }
-  for (int64_t k = 0; k < task.padded_k; k += 4) {
-    __m512i w[panels];
+  // Three rows from each of these are reached by what an address can hold: stride times 0, 1, 2.
+  constexpr int kBases = (rows + 2) / 3;
+  const std::byte* a[kBases];
+  for (int i = 0; i < kBases; ++i) a[i] = task.a + (m + 3 * i) * task.a_stride;
+  const int64_t stride = task.a_stride;
+  const std::byte* weights[panels];
+  for (int p = 0; p < panels; ++p) weights[p] = task.panels + (panel + p) * task.panel_size;
+  for (int64_t left = task.padded_k; left > 0; left -= kSteps * 4) {
+#pragma GCC unroll 8
+    for (int step = 0; step < kSteps; ++step) {
+      __m512i w[panels];
 #pragma GCC unroll 4
-    for (int p = 0; p < panels; ++p) {
-      const std::byte* at = weights + p * task.panel_size + k * kTileN;
-      if constexpr (streaming) {
-        _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
+      for (int p = 0; p < panels; ++p) {
+        const std::byte* at = weights[p] + step * 64;
+        if constexpr (streaming) {
+          _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
+        }
+        w[p] = _mm512_xor_si512(_mm512_loadu_si512(at), flip);
       }
-      w[p] = _mm512_xor_si512(_mm512_loadu_si512(at), flip);
-    }
 #pragma GCC unroll 12
-    for (int r = 0; r < rows; ++r) {
-      const __m512i x = broadcast4(a + r * task.a_stride + k);
+      for (int r = 0; r < rows; ++r) {
+        const __m512i x = broadcast4(a[r / 3] + r % 3 * stride + 4 * step);
 #pragma GCC unroll 4
-      for (int p = 0; p < panels; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], w[p], x);
+        for (int p = 0; p < panels; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], w[p], x);
+      }
     }
+#pragma GCC unroll 4
+    for (int i = 0; i < kBases; ++i) a[i] += kSteps * 4;
+#pragma GCC unroll 4
+    for (int p = 0; p < panels; ++p) weights[p] += kSteps * 64;
   }
 #pragma GCC unroll 4
   for (int p = 0; p < panels; ++p) {

@@ -161,6 +161,36 @@ TEST(AbsorbedProjectionsTest, HalvesAreTakenAsTheyAre) {
   EXPECT_NE(refused.error().message.find("attn.v_b_proj.weight is missing"), std::string::npos);
 }
 
+// As files of quantized models have them: nothing is decoded.
+TEST(AbsorbedProjectionsTest, QuantizedHalvesStayQuantized) {
+  constexpr int64_t kNope = 64, kValue = 32;
+  KvB weights{kNope, kValue, {}, {}};
+  const auto blocks = [](int64_t count) {
+    std::vector<std::byte> bytes;
+    for (int64_t block = 0; block < count; ++block) {
+      const f16_t scale = to_f16(0.5f);
+      const auto scale_bytes = std::as_bytes(std::span(&scale, 1));
+      bytes.insert(bytes.end(), scale_bytes.begin(), scale_bytes.end());
+      for (int i = 0; i < 32; ++i) bytes.push_back(static_cast<std::byte>(block * 7 + i));
+    }
+    return bytes;
+  };
+  const int64_t key_rows = kHeads * kLatent, value_rows = kHeads * kValue;
+  weights.tensors = {
+      {"attn.k_b_proj.weight", StorageType::q8_0, {key_rows, kNope}, blocks(key_rows * kNope / 32)},
+      {"attn.v_b_proj.weight",
+       StorageType::q8_0,
+       {value_rows, kLatent},
+       blocks(value_rows * kLatent / 32)}};
+  const auto absorbed = load(weights, Json::object());
+  ASSERT_TRUE(absorbed) << absorbed.error().message;
+  EXPECT_EQ(absorbed->keys.format(), WeightFormat::q8_0);
+  EXPECT_EQ(absorbed->values.format(), WeightFormat::q8_0);
+  std::vector<float> row(kNope);
+  kernels::unpack_row(absorbed->keys.weight(), 1, row.data());
+  EXPECT_EQ(row[33], 0.5f * (3 * 7 + 1));  // block 3, element 1
+}
+
 // As in DeepSeek-V3: 128 rows of keys and 128 of values for each head.
 TEST(AbsorbedProjectionsTest, Fp8StaysFp8WhereBlocksAreWhole) {
   const KvB weights = fp8_weights(128, 128);

@@ -11,7 +11,7 @@ HOST ?= 127.0.0.1
 PORT ?= 30000
 PYTHON := .venv/bin/python
 
-.PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread test-xeon fuzz \
+.PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread test-xeon fuzz wheel \
   bench bench-instructions models-table quality-table format lint clean
 
 help: ## list the verbs
@@ -29,6 +29,9 @@ run: build ## serve SmolLM2-135M-Instruct on http://127.0.0.1:30000 (HOST=, PORT
 
 chat: build ## talk to SmolLM2-135M-Instruct in the terminal
 	@$(BUILD)/apps/tilewright chat --model-path $(MODEL)
+
+wheel: build ## the Python package: a wheel in build/wheels, tested in a new environment
+	@python/build_wheel.sh $(PYTHON)
 
 test: lint build ## everything: lint, unit, golden, property, command and contract tests, short fuzzing
 	@tools/fetch_tokenizers.sh

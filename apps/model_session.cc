@@ -161,7 +161,9 @@ Status check_vocabulary(const Tokenizer& tokenizer, const Checkpoint& draft) {
 
 Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
                                                   ModelSession& session) {
-  auto checkpoint = Checkpoint::open(options.draft_model_path);
+  const auto path = fetch_model(options.draft_model_path, "main", HubSettings::from_environment());
+  if (!path) return tl::unexpected(path.error());
+  auto checkpoint = Checkpoint::open(*path);
   if (!checkpoint) return forward_error(checkpoint);
   session.draft_checkpoint = std::move(*checkpoint);
   if (Status status = check_vocabulary(*session.tokenizer, *session.draft_checkpoint); !status) {

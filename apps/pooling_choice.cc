@@ -36,12 +36,15 @@ Expected<Pooling> pooling_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+Status check_pooling(const std::string& name) {
+  if (name == "auto" || find_pooling(name)) return {};
+  return error(ErrorCode::invalid_argument, "--pooling {}: unknown; use auto, {}", name,
+               pooling_names());
+}
+
 Expected<Pooling> choose_pooling(const std::string& name, const Checkpoint& checkpoint) {
-  if (name != "auto") {
-    if (const auto pooling = find_pooling(name)) return *pooling;
-    return error(ErrorCode::invalid_argument, "--pooling {}: unknown; use auto, {}", name,
-                 pooling_names());
-  }
+  if (Status status = check_pooling(name); !status) return forward_error(status);
+  if (const auto pooling = find_pooling(name)) return *pooling;
   const std::filesystem::path path = checkpoint.path() / "1_Pooling/config.json";
   std::error_code ignored;
   return std::filesystem::exists(path, ignored) ? pooling_of(path) : Pooling::last;

@@ -2,14 +2,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "apps/commands.h"
 #include "apps/model_session.h"
-#include "apps/pooling_choice.h"
+#include "apps/served_model.h"
 #include "core/log.h"
-#include "hub/model_id.h"
 #include "server/http_server.h"
 
 namespace tw {
@@ -18,10 +16,7 @@ namespace {
 struct ServeOptions {
   ModelOptions model;
   ServerConfig server;
-  std::string served_model_name;
-  std::string tool_call_parser;
-  std::string reasoning_parser;
-  std::string pooling = "auto";
+  ServedModelOptions served;
   double drain_seconds = 30;
 
   void add_to(CLI::App& command);
@@ -39,16 +34,7 @@ void ServeOptions::add_to(CLI::App& command) {
       .add_flag("--log-requests", server.log_requests,
                 "Log the bodies of requests, prompts included (default: only that they came)")
       ->group("Server");
-  option("--served-model-name", served_model_name,
-         "Name in /v1/models (default: the hub's name, or the name of the model's file or folder)");
-  option("--tool-call-parser", tool_call_parser,
-         "Format in which the model writes tool calls: " + tool_format_names());
-  option("--reasoning-parser", reasoning_parser,
-         "Format of the model's reasoning, which then comes as reasoning_content: " +
-             reasoning_format_names());
-  option("--pooling", pooling,
-         "Which hidden states /v1/embeddings answers: " + pooling_names() +
-             "; auto: as the folder's 1_Pooling/config.json says, else last");
+  served.add_to(command);
   option("--max-connections", server.max_connections, "Connections open at once; more are refused")
       ->check(CLI::Range(1, 1 << 20));
   option("--max-request-size", server.max_request_bytes,
@@ -64,15 +50,6 @@ void ServeOptions::add_to(CLI::App& command) {
   option("--watchdog-timeout", server.watchdog_seconds,
          "Seconds without progress of the engine after which /health answers 503")
       ->check(CLI::Range(1.0, 86400.0));
-}
-
-std::string default_name(const std::string& model_path) {
-  std::filesystem::path path(model_path);
-  std::error_code ignored;
-  if (parse_model_id(model_path) && !std::filesystem::exists(path, ignored)) return model_path;
-  if (!path.has_filename()) path = path.parent_path();
-  const std::string name = path.filename().string();
-  return path.extension() == ".gguf" ? path.stem().string() : name;
 }
 
 // Each connection is a file descriptor, and the soft limit is often 1024.
@@ -102,46 +79,20 @@ std::string curl_example(const std::string& url, const ServeOptions& options, bo
                      body);
 }
 
-template <typename Format>
-Expected<const Format*> find_format(const char* flag, const std::string& name,
-                                    const Format* (*find)(std::string_view),
-                                    const std::string& known) {
-  if (name.empty()) return nullptr;
-  if (const Format* format = find(name)) return format;
-  return error(ErrorCode::invalid_argument, "{} {}: unknown; there are {}", flag, name, known);
-}
-
 Status serve(ServeOptions options) {
-  const auto tool_format = find_format("--tool-call-parser", options.tool_call_parser,
-                                       find_tool_format, tool_format_names());
-  if (!tool_format) return tl::unexpected(tool_format.error());
-  const auto reasoning_format = find_format("--reasoning-parser", options.reasoning_parser,
-                                            find_reasoning_format, reasoning_format_names());
-  if (!reasoning_format) return tl::unexpected(reasoning_format.error());
+  if (Status status = options.served.check(); !status) return status;
   auto address = BoundAddress::bind(options.server.host, options.server.port);
   if (!address) return forward_error(address);
   auto session = ModelSession::open(options.model);
   if (!session) return forward_error(session);
-  const auto pooling = choose_pooling(options.pooling, *session->checkpoint);
-  if (!pooling) return tl::unexpected(pooling.error());
-  const std::string name = options.served_model_name.empty()
-                               ? default_name(options.model.model_path)
-                               : options.served_model_name;
+  auto model = make_served_model(options.served, options.model, *session);
+  if (!model) return forward_error(model);
+  const std::string name = model->name;
+  const bool chat = model->chat_template != nullptr;
   options.server.drain_timeout =
       std::chrono::milliseconds(static_cast<int64_t>(options.drain_seconds * 1e3));
   raise_descriptor_limit(options.server);
-  const bool chat = session->chat_template.has_value();
-  ServedModel model{.name = name,
-                    .path = options.model.model_path,
-                    .tokenizer = *session->tokenizer,
-                    .chat_template = chat ? &*session->chat_template : nullptr,
-                    .chat_template_problem = session->chat_template_problem,
-                    .generation_config = session->checkpoint->generation_config(),
-                    .architecture = session->checkpoint->config().value("model_type", ""),
-                    .tool_format = *tool_format,
-                    .reasoning_format = *reasoning_format,
-                    .pooling = *pooling};
-  Service service(options.server, std::move(model), *session->engine);
+  Service service(options.server, std::move(*model), *session->engine);
   auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);
   (*server)->stop_on_signals();

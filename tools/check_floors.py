@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = {"core": 1, "hub": 2, "text": 2, "kernels": 3, "weights": 4, "parallel": 4, "nn": 5, "models": 6,
-          "engine": 7, "server": 8, "apps": 9}
+          "engine": 7, "server": 8, "apps": 9, "python": 10}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 INTRINSICS = re.compile(r"#\s*include\s+<(immintrin|x86intrin|avx\w*)\.h>")
 ISA_FILE = re.compile(r"(avx2|avx512|amx|vnni)")
@@ -39,7 +39,7 @@ def check_file(path, floor):
 def main():
     problems = []
     for floor in FLOORS:
-        folder = ROOT / floor if floor == "apps" else ROOT / "src" / floor
+        folder = ROOT / floor if floor in ("apps", "python") else ROOT / "src" / floor
         for path in sorted(folder.rglob("*")):
             if path.suffix in (".h", ".cc"):
                 problems += check_file(path, floor)

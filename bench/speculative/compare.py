@@ -115,7 +115,8 @@ def main():
         servers = {}
         for port, (mode, flags) in enumerate(modes.items(), FIRST_PORT):
             command = [options.tilewright, "serve", "--model-path", options.model, "--port",
-                       str(port), "--max-total-tokens", "16384", "--context-length", "2048", *flags]
+                       str(port), "--served-model-name", "m", "--max-total-tokens", "16384",
+                       "--context-length", "2048", *flags]
             stack.enter_context(serving(command, port, options.log))
             servers[mode] = port
         print("| text | batch | mode | plain tokens/s | ratio | guesses per request | right |")

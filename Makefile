@@ -39,7 +39,7 @@ test: lint build ## everything: lint, unit, golden, property, command and contra
 
 test-unit: ## the GoogleTest programs of a finished build
 	@$(PYTHON) tools/proxy/make_proxy.py --tests --out .cache/test-models
-	@ctest --test-dir $(BUILD) --output-on-failure -j 1
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 test-contract: ## the official OpenAI clients against a running server
 	@tests/contract/run.sh $(BUILD)/apps/tilewright $(MODEL)

@@ -38,6 +38,9 @@ TEST(DraftCosts, TellsRowsFromStepsByTheirDifferences) {
   EXPECT_NEAR(costs.row_seconds(), 0.02, 1e-6);
   EXPECT_NEAR(costs.step_seconds(1), 0.12, 1e-6);
   EXPECT_NEAR(costs.step_seconds(5), 0.2, 1e-6);
+  // While nothing is guessed all steps are alike, and tell nothing about rows.
+  for (int i = 0; i < 1000; ++i) costs.observe_step(4, 0.18);
+  EXPECT_NEAR(costs.row_seconds(), 0.02, 1e-3);
 }
 
 DraftCosts costs_of(double row_seconds, double guess_seconds) {

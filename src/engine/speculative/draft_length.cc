@@ -19,25 +19,22 @@ void DraftCosts::observe_step(int32_t num_rows, double seconds) {
   fade(seconds_, seconds);
   fade(rows_squared_, static_cast<double>(num_rows) * num_rows);
   fade(rows_by_seconds_, num_rows * seconds);
+  // The slope of the line through the points (rows, seconds). Where all steps had about as many
+  // rows there is nothing to tell it from, and the last one stands.
+  const double mean_rows = rows_ / weight_, mean_seconds = seconds_ / weight_;
+  const double variance = rows_squared_ / weight_ - mean_rows * mean_rows;
+  if (variance < 0.01 * mean_rows) return;
+  const double slope = (rows_by_seconds_ / weight_ - mean_rows * mean_seconds) / variance;
+  row_seconds_ = std::clamp(slope, 0.0, mean_seconds / mean_rows);
 }
 
 void DraftCosts::observe_guess(double seconds) {
   guess_seconds_ = guess_seconds_ == 0 ? seconds : 0.9 * guess_seconds_ + 0.1 * seconds;
 }
 
-// The slope of the line through the points (rows, seconds).
-double DraftCosts::row_seconds() const {
-  if (weight_ == 0) return 0;
-  const double mean_rows = rows_ / weight_, mean_seconds = seconds_ / weight_;
-  const double variance = rows_squared_ / weight_ - mean_rows * mean_rows;
-  if (variance < 0.01 * mean_rows) return 0;  // all the same: nothing to tell from
-  const double slope = (rows_by_seconds_ / weight_ - mean_rows * mean_seconds) / variance;
-  return std::clamp(slope, 0.0, mean_seconds / mean_rows);
-}
-
 double DraftCosts::step_seconds(int32_t num_rows) const {
   if (weight_ == 0) return 0;
-  return (seconds_ + row_seconds() * (num_rows * weight_ - rows_)) / weight_;
+  return (seconds_ + row_seconds_ * (num_rows * weight_ - rows_)) / weight_;
 }
 
 int32_t DraftLength::next(const DraftCosts& costs, int32_t num_seqs, int32_t limit) {

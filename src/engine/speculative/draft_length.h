@@ -19,13 +19,13 @@ class DraftCosts {
   // One guess for each of the sequences that got any.
   void observe_guess(double seconds);
 
-  double row_seconds() const;  // what one more row adds to a step
+  double row_seconds() const { return row_seconds_; }  // what one more row adds to a step
   double step_seconds(int32_t num_rows) const;
   double guess_seconds() const { return guess_seconds_; }
 
  private:
   double weight_ = 0, rows_ = 0, seconds_ = 0, rows_squared_ = 0, rows_by_seconds_ = 0;
-  double guess_seconds_ = 0;
+  double row_seconds_ = 0, guess_seconds_ = 0;
 };
 
 // How many tokens of one request to draft.

@@ -13,8 +13,7 @@
 #include "core/check.h"
 #include "engine/kv_budget.h"
 #include "engine/scheduler.h"
-#include "engine/speculative/draft_model.h"
-#include "engine/speculative/ngram.h"
+#include "engine/speculative/make_drafter.h"
 
 namespace tw {
 namespace {
@@ -611,35 +610,6 @@ Status check_config(const EngineConfig& config) {
                  config.mem_fraction_static);
   }
   return {};
-}
-
-// Null where the configuration wants no drafts.
-Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config, Model& model,
-                                                std::unique_ptr<Model> draft_model,
-                                                const CpuFeatures& features) {
-  const std::string& algorithm = config.speculative_algorithm;
-  TW_CHECK(!draft_model || algorithm == "STANDALONE");
-  const int64_t vocab_size = model.limits().vocab_size;
-  if (algorithm.empty()) return nullptr;
-  if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>();
-  if (algorithm == "STANDALONE") {
-    if (!draft_model) {
-      return error(ErrorCode::invalid_argument,
-                   "--speculative-algorithm STANDALONE guesses with a smaller model: give it with "
-                   "--speculative-draft-model-path");
-    }
-    return std::make_unique<DraftModel>(std::make_unique<StandaloneGuesser>(std::move(draft_model)),
-                                        vocab_size, features);
-  }
-  if (algorithm == "NEXTN") {
-    NextTokenModel* layer = model.next_token_model();
-    TW_CHECK(layer != nullptr);
-    return std::make_unique<DraftModel>(std::make_unique<NextTokenGuesser>(*layer, model.limits()),
-                                        vocab_size, features);
-  }
-  return error(ErrorCode::invalid_argument,
-               "--speculative-algorithm {}: unknown; there are NGRAM, STANDALONE and NEXTN",
-               algorithm);
 }
 
 }  // namespace

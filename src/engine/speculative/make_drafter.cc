@@ -1,0 +1,37 @@
+#include "engine/speculative/make_drafter.h"
+
+#include "core/check.h"
+#include "engine/speculative/draft_model.h"
+#include "engine/speculative/ngram.h"
+
+namespace tw {
+
+Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config, Model& model,
+                                                std::unique_ptr<Model> draft_model,
+                                                const CpuFeatures& features) {
+  const std::string& algorithm = config.speculative_algorithm;
+  TW_CHECK(!draft_model || algorithm == "STANDALONE");
+  const int64_t vocab_size = model.limits().vocab_size;
+  if (algorithm.empty()) return nullptr;
+  if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>();
+  if (algorithm == "STANDALONE") {
+    if (!draft_model) {
+      return error(ErrorCode::invalid_argument,
+                   "--speculative-algorithm STANDALONE guesses with a smaller model: give it with "
+                   "--speculative-draft-model-path");
+    }
+    return std::make_unique<DraftModel>(std::make_unique<StandaloneGuesser>(std::move(draft_model)),
+                                        vocab_size, features);
+  }
+  if (algorithm == "NEXTN") {
+    NextTokenModel* layer = model.next_token_model();
+    TW_CHECK(layer != nullptr);
+    return std::make_unique<DraftModel>(std::make_unique<NextTokenGuesser>(*layer, model.limits()),
+                                        vocab_size, features);
+  }
+  return error(ErrorCode::invalid_argument,
+               "--speculative-algorithm {}: unknown; there are NGRAM, STANDALONE and NEXTN",
+               algorithm);
+}
+
+}  // namespace tw

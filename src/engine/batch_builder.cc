@@ -10,10 +10,13 @@ BatchBuilder::BatchBuilder(int32_t page_size, int32_t max_tokens, int32_t max_se
   for (auto* per_seq : {&seq_starts_, &context_lens_, &page_table_starts_}) {
     per_seq->reserve(static_cast<size_t>(max_seqs) + 1);
   }
+  adapters_.reserve(static_cast<size_t>(max_seqs));
   clear();
 }
 
 void BatchBuilder::clear() {
+  adapters_.clear();
+  has_adapters_ = false;
   for (auto* array : {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_,
                       &logit_tokens_, &state_tokens_}) {
     array->clear();
@@ -23,7 +26,10 @@ void BatchBuilder::clear() {
   num_generated_tokens_ = 0;
 }
 
-void BatchBuilder::begin_sequence(int32_t first, std::span<const PageId> pages, bool generated) {
+void BatchBuilder::begin_sequence(int32_t first, std::span<const PageId> pages, bool generated,
+                                  const LoraAdapter* adapter) {
+  adapters_.push_back(adapter);
+  has_adapters_ |= adapter != nullptr;
   position_ = first;
   pages_ = pages;
   generated_ = generated;
@@ -51,8 +57,11 @@ void BatchBuilder::end_sequence() {
 }
 
 Batch BatchBuilder::batch() const {
-  return {token_ids_,   positions_,         seq_starts_,   context_lens_,         kv_slots_,
-          page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens_, state_tokens_};
+  Batch batch{
+      token_ids_,   positions_,         seq_starts_,   context_lens_,         kv_slots_,
+      page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens_, state_tokens_};
+  if (has_adapters_) batch.adapters = adapters_;
+  return batch;
 }
 
 }  // namespace tw

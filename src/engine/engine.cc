@@ -121,6 +121,14 @@ class ThreadedEngine final : public Engine {
   void abort(uint64_t request_id) override { inbox_.push(Abort{request_id}); }
   void abort_all() override { inbox_.push(AbortAll{}); }
 
+  Expected<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const LoraCheckpoint& checkpoint) override {
+    auto adapter = model_->load_adapter(checkpoint);
+    if (!adapter) return forward_error(adapter);
+    adapter->id = next_adapter_id_.fetch_add(1);
+    return std::make_shared<const LoraAdapter>(std::move(*adapter));
+  }
+
   bool flush_cache() override {
     Flush flush;
     std::future<bool> done = flush.done.get_future();
@@ -192,6 +200,7 @@ class ThreadedEngine final : public Engine {
   ModelLimits limits_;
   const int64_t max_sequence_tokens_;
   std::atomic<uint64_t> next_id_{1};
+  std::atomic<uint64_t> next_adapter_id_{1};  // 0 is the model's own
   std::atomic<int32_t> unfinished_{0};
   Inbox inbox_;
 

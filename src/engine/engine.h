@@ -73,6 +73,12 @@ class Engine {
   virtual void abort(uint64_t request_id) = 0;
   virtual void abort_all() = 0;
 
+  // Packs an adapter for requests to name. Takes as long as reading it does, on the caller's
+  // thread; what runs goes on. Fails when the model was loaded without room for adapters, or it
+  // does not fit. It lives as long as somebody holds it.
+  virtual Expected<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const LoraCheckpoint& checkpoint) = 0;
+
   // Drops the prefix cache. False (and nothing done) while requests run.
   virtual bool flush_cache() = 0;
 

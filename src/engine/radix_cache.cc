@@ -21,10 +21,12 @@ bool less(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
 }
 
-// Calls visit(node) for the node and everything below it, children first.
-template <typename Node, typename Visit>
-void visit_below(Node& root, const Visit& visit) {
-  std::vector<Node*> pending = {&root};
+// Calls visit(node) for every node, children first.
+template <typename Roots, typename Visit>
+void visit_all(const Roots& roots, const Visit& visit) {
+  using Node = typename Roots::mapped_type::element_type;
+  std::vector<Node*> pending;
+  for (const auto& [space, root] : roots) pending.push_back(root.get());
   std::vector<Node*> order;
   while (!pending.empty()) {
     Node* node = pending.back();
@@ -37,8 +39,7 @@ void visit_below(Node& root, const Visit& visit) {
 
 }  // namespace
 
-RadixCache::RadixCache(PagePool& pool, int32_t page_size)
-    : pool_(pool), page_size_(page_size), root_(std::make_unique<Node>()) {}
+RadixCache::RadixCache(PagePool& pool, int32_t page_size) : pool_(pool), page_size_(page_size) {}
 
 RadixCache::~RadixCache() {
   clear();
@@ -63,6 +64,11 @@ RadixCache::Node* RadixCache::find_child(const Node& node, std::span<const Token
   return found->get();
 }
 
+RadixCache::Node* RadixCache::first_child(std::span<const TokenId> tokens, uint64_t space) const {
+  const auto root = roots_.find(space);
+  return root == roots_.end() ? nullptr : find_child(*root->second, tokens, page_size_);
+}
+
 int32_t RadixCache::shared_pages(const Node& node, std::span<const TokenId> tokens) const {
   const size_t limit = std::min(node.tokens.size(), tokens.size());
   const auto mismatch = std::mismatch(
@@ -70,10 +76,10 @@ int32_t RadixCache::shared_pages(const Node& node, std::span<const TokenId> toke
   return static_cast<int32_t>(mismatch.first - node.tokens.begin()) / page_size_;
 }
 
-std::vector<PageId> RadixCache::match(std::span<const TokenId> tokens) {
+std::vector<PageId> RadixCache::match(std::span<const TokenId> tokens, uint64_t space) {
   std::vector<PageId> pages;
   ++clock_;
-  for (Node* node = find_child(*root_, tokens, page_size_); node != nullptr;
+  for (Node* node = first_child(tokens, space); node != nullptr;
        node = find_child(*node, tokens, page_size_)) {
     const int32_t shared = shared_pages(*node, tokens);
     // What is used and what is not age apart from here on.
@@ -86,9 +92,9 @@ std::vector<PageId> RadixCache::match(std::span<const TokenId> tokens) {
   return pages;
 }
 
-int64_t RadixCache::match_length(std::span<const TokenId> tokens) const {
+int64_t RadixCache::match_length(std::span<const TokenId> tokens, uint64_t space) const {
   int64_t length = 0;
-  for (const Node* node = find_child(*root_, tokens, page_size_); node != nullptr;
+  for (const Node* node = first_child(tokens, space); node != nullptr;
        node = find_child(*node, tokens, page_size_)) {
     const int32_t shared = shared_pages(*node, tokens);
     length += int64_t{shared} * page_size_;
@@ -115,12 +121,16 @@ void RadixCache::split(Node& node, int32_t num_pages) {
   node.children.push_back(std::move(rest));
 }
 
-void RadixCache::insert(std::span<const TokenId> tokens, std::span<const PageId> pages) {
+void RadixCache::insert(std::span<const TokenId> tokens, std::span<const PageId> pages,
+                        uint64_t space) {
   const size_t whole = std::min(tokens.size() / static_cast<size_t>(page_size_), pages.size());
   tokens = tokens.first(whole * static_cast<size_t>(page_size_));
   pages = pages.first(whole);
   ++clock_;
-  Node* node = root_.get();
+  if (pages.empty()) return;
+  auto& root = roots_[space];
+  if (!root) root = std::make_unique<Node>();
+  Node* node = root.get();
   while (!pages.empty()) {
     Node* child = find_child(*node, tokens, page_size_);
     if (child == nullptr) break;
@@ -162,7 +172,7 @@ int32_t RadixCache::evict(int32_t count) {
   // A heap of leaves by age; a parent joins it when its last child is gone.
   const auto younger = [](const Node* a, const Node* b) { return a->last_used > b->last_used; };
   std::vector<Node*> leaves;
-  visit_below(*root_, [&](Node& node) {
+  visit_all(roots_, [&](Node& node) {
     if (evictable(node)) leaves.push_back(&node);
   });
   std::make_heap(leaves.begin(), leaves.end(), younger);
@@ -188,20 +198,22 @@ int32_t RadixCache::evict(int32_t count) {
       std::push_heap(leaves.begin(), leaves.end(), younger);
     }
   }
+  std::erase_if(roots_, [](const auto& root) { return root.second->children.empty(); });
   return freed;
 }
 
 void RadixCache::clear() {
-  visit_below(*root_, [this](Node& node) {
+  visit_all(roots_, [this](Node& node) {
     for (PageId page : node.pages) pool_.release(page);
     node.children.clear();
   });
+  roots_.clear();
   num_pages_ = 0;
 }
 
 int32_t RadixCache::num_evictable() const {
   int32_t count = 0;
-  visit_below(*root_, [&](const Node& node) {
+  visit_all(roots_, [&](const Node& node) {
     count += static_cast<int32_t>(std::ranges::count_if(
         node.pages, [this](PageId page) { return pool_.reference_count(page) == 1; }));
   });

@@ -16,6 +16,8 @@
 
 namespace tw {
 
+struct LoraAdapter;
+
 using TokenId = int32_t;
 
 // Names and meanings are those of SGLang's sampling_params and OpenAI's request fields.
@@ -88,6 +90,7 @@ struct Request {
   // prompt's embedding, or the log-probabilities of these tokens as its next one.
   std::optional<Pooling> pooling = {};
   std::vector<TokenId> label_token_ids = {};
+  std::shared_ptr<const LoraAdapter> adapter = {};  // of Engine::load_adapter(); null: none
   OutputSink sink;
 };
 

@@ -99,7 +99,8 @@ void Scheduler::release_pages(Sequence& sequence, bool keep_in_cache) {
     const int32_t complete = config_.drafter_has_cache
                                  ? std::min(sequence.num_computed, sequence.num_drafter_computed)
                                  : sequence.num_computed;
-    cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(complete)), sequence.pages);
+    cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(complete)), sequence.pages,
+                  sequence.cache_space());
   }
   for (PageId page : sequence.pages) pool_.release(page);
   sequence.pages.clear();
@@ -153,6 +154,7 @@ bool Scheduler::shares_running_prefill(const Sequence& sequence) const {
   if (!config_.enable_prefix_cache || sequence.reads_whole_prompt()) return false;
   for (const auto& other : running_) {
     if (other->prefix_shared || other->num_computed >= other->num_prompt()) continue;
+    if (other->cache_space() != sequence.cache_space()) continue;
     const size_t limit =
         std::min(static_cast<size_t>(other->num_prompt()), sequence.tokens.size() - 1);
     const auto mismatch =
@@ -160,7 +162,8 @@ bool Scheduler::shares_running_prefill(const Sequence& sequence) const {
                       sequence.tokens.begin() + static_cast<int64_t>(limit), other->tokens.begin());
     const int64_t common =
         (mismatch.first - sequence.tokens.begin()) / config_.page_size * config_.page_size;
-    if (common > 0 && common > cache_.match_length(sequence.tokens)) return true;
+    if (common > 0 && common > cache_.match_length(sequence.tokens, sequence.cache_space()))
+      return true;
   }
   return false;
 }
@@ -169,7 +172,8 @@ bool Scheduler::try_admit(Sequence& sequence) {
   if (config_.enable_prefix_cache && !sequence.reads_whole_prompt()) {
     // The last token is always computed: its logits are wanted.
     sequence.pages = cache_.match(
-        std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_tokens() - 1)));
+        std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_tokens() - 1)),
+        sequence.cache_space());
   }
   const auto cached = static_cast<int32_t>(sequence.pages.size());
   const int32_t reserve = running_.empty() ? 0 : num_running();
@@ -239,7 +243,8 @@ void Scheduler::build_batch() {
     const std::optional<Pooling>& pooling = sequence.request.pooling;
     entry.first_logit = builder_.num_logits();
     entry.first_state = builder_.num_states();
-    builder_.begin_sequence(begin, sequence.pages, sequence.next_is_generated());
+    builder_.begin_sequence(begin, sequence.pages, sequence.next_is_generated(),
+                            sequence.request.adapter.get());
     for (int32_t position = begin; position < end; ++position) {
       const auto index = static_cast<size_t>(position);
       const bool is_last = entry.samples && position + 1 + entry.num_drafts >= end;
@@ -264,7 +269,7 @@ void Scheduler::commit() {
     if (!prompt_done || sequence.prefix_shared || !config_.enable_prefix_cache) continue;
     // From here on others with the same prompt share it, also while this one goes on.
     cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt())),
-                  sequence.pages);
+                  sequence.pages, sequence.cache_space());
     sequence.prefix_shared = true;
   }
 }

@@ -9,6 +9,7 @@
 #include "engine/sampler.h"
 #include "engine/speculative/draft_length.h"
 #include "engine/speculative/state_rows.h"
+#include "nn/lora_adapter.h"
 
 namespace tw {
 
@@ -33,6 +34,8 @@ struct Sequence {
   bool reads_whole_prompt() const {
     return request.return_prompt_logprob || (request.pooling && *request.pooling != Pooling::last);
   }
+  // Whose keys and values its own are like: sequences with another adapter compute others.
+  uint64_t cache_space() const { return request.adapter ? request.adapter->id : 0; }
   int32_t num_prompt() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output() const { return num_tokens() - num_prompt(); }

@@ -17,6 +17,7 @@ class Decoder final : public Model {
                .features = loader.features,
                .communicator = {},
                .vocabulary = loader.shard.share(config.vocab_size, kernels::kTileN)} {
+    lora_ = loader.lora;
     if (loader.communicator != nullptr) parts_.communicator = *loader.communicator;
     limits_.vocab_size = config.vocab_size;
     limits_.max_position_embeddings = config.max_position_embeddings;
@@ -47,6 +48,19 @@ class Decoder final : public Model {
     return read_only(plan_.view(outputs_.states, num_states_));
   }
 
+  Expected<LoraAdapter> load_adapter(const LoraCheckpoint& checkpoint) const override {
+    if (!lora_) return Model::load_adapter(checkpoint);
+    // A rank may have no part of some layers; the first has one of each.
+    if (lora_->shard_rank() == 0) {
+      if (Status status = lora_->check(checkpoint); !status) return forward_error(status);
+    }
+    auto packed = lora_->pack(checkpoint);
+    if (!packed) return forward_error(packed);
+    LoraAdapter adapter;
+    adapter.ranks.push_back(std::move(*packed));
+    return adapter;
+  }
+
   NextTokenModel* next_token_model() override { return next_token_.get(); }
 
   int num_threads() const override { return parts_.team.size(); }
@@ -75,6 +89,7 @@ class Decoder final : public Model {
   std::vector<ResidualBlock> blocks_;
   std::vector<float> norm_;                     // [hidden_size]
   std::unique_ptr<NextTokenLayer> next_token_;  // where it was wanted
+  std::shared_ptr<const LoraLayers> lora_;      // where adapters are
 
   Plan plan_;
   DecoderRecorder::Outputs outputs_;

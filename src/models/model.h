@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "nn/batch.h"
+#include "nn/lora_adapter.h"
 #include "nn/plan.h"
 
 namespace tw {
@@ -62,6 +63,10 @@ class Model {
   // What the last forward() computed for batch.state_tokens: [batch.num_states(), hidden_size]
   // fp32, after the final norm; valid until the next call.
   virtual Matrix<const float> hidden_states() const = 0;
+
+  // Packs an adapter for this model, or says why it is none of its. May be called by any thread,
+  // beside forward(). Batches may name it from then on.
+  virtual Expected<LoraAdapter> load_adapter(const LoraCheckpoint& checkpoint) const;
 
   // Null where the model has none, or it was not loaded.
   virtual NextTokenModel* next_token_model() { return nullptr; }

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "models/families.h"
+#include "nn/lora_adapter.h"
 #include "weights/model_config.h"
 #include "weights/quantize/quantizing_scheme.h"
 #include "weights/schemes/plain.h"
@@ -47,6 +48,7 @@ Status check(const Family& family, const WeightLoader& loader, const ModelConfig
   WeightLoader checks = loader;
   checks.checks_only = true;
   checks.on_progress = nullptr;
+  checks.lora = nullptr;
   if (loader.quantization) checks.scheme = plain.get();
   auto checked = family.load(checks, config);
   if (!checked) return forward_error(checked);
@@ -70,6 +72,10 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
       if (!scheme) return forward_error(scheme);
       WeightLoader with_scheme = loader;
       with_scheme.scheme = scheme->get();
+      if (loader.max_lora_rank > 0) {
+        with_scheme.lora =
+            std::make_shared<LoraLayers>(loader.features, loader.max_lora_rank, loader.shard.rank);
+      }
       if (Status status = check(family, with_scheme, *config); !status) {
         return forward_error(status);
       }
@@ -78,6 +84,11 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader) {
   }
   return error(ErrorCode::unsupported, "{}: unknown architecture [{}]; known ones: {}", source,
                fmt::join(architectures, ", "), fmt::join(known_architectures(), ", "));
+}
+
+Expected<LoraAdapter> Model::load_adapter(const LoraCheckpoint& checkpoint) const {
+  return error(ErrorCode::unsupported, "{}: the model was loaded without adapters (--enable-lora)",
+               checkpoint.path().string());
 }
 
 std::vector<std::string> known_architectures() {

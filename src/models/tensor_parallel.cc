@@ -111,6 +111,16 @@ class TensorParallelModel final : public Model {
   // All ranks have them.
   Matrix<const float> hidden_states() const override { return ranks_.front()->hidden_states(); }
 
+  Expected<LoraAdapter> load_adapter(const LoraCheckpoint& checkpoint) const override {
+    LoraAdapter whole;
+    for (const auto& rank : ranks_) {
+      auto part = rank->load_adapter(checkpoint);
+      if (!part) return part;
+      whole.ranks.push_back(std::move(part->ranks.front()));
+    }
+    return whole;
+  }
+
   NextTokenModel* next_token_model() override { return next_token_.get(); }
 
   // A trace is of the first rank: the others do the same at the same time.

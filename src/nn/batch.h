@@ -14,6 +14,8 @@
 
 namespace tw {
 
+struct LoraAdapter;
+
 struct Batch {
   std::span<const int32_t> token_ids;   // [num_tokens]
   std::span<const int32_t> positions;   // [num_tokens] position in the sequence, from 0
@@ -28,6 +30,8 @@ struct Batch {
   int32_t num_generated_tokens = 0;       // tokens [0, num_generated_tokens) were generated
   std::span<const int32_t> state_tokens = {};  // [num_states] token indices whose final hidden
                                                // states are wanted, ascending
+  // [num_seqs] adapter of each sequence, null for none; empty where no sequence has one
+  std::span<const LoraAdapter* const> adapters = {};
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens.size()); }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "nn/lora_steps.h"
 #include "weights/packing.h"
 #include "weights/reordered_matrix.h"
 #include "weights/sliced_matrix.h"
@@ -150,6 +151,29 @@ class GemmStep final : public Step {
   Operands operands_;
 };
 
+// What adapters can change of a Linear: layers of the decoder's blocks. The embedding and the
+// output matrix are left alone: their rows are not those of the batch's tokens.
+LoraSite lora_site(const std::shared_ptr<LoraLayers>& layers,
+                   const std::vector<std::string>& prefixes, int64_t input_size,
+                   const std::vector<int64_t>& output_sizes,
+                   const std::vector<RowOrder>& row_orders, const LinearSlice& slice) {
+  LoraSite site{layers, {}};
+  int64_t column = 0;
+  for (size_t i = 0; i < prefixes.size(); ++i) {
+    if (prefixes[i].find(".layers.") == std::string::npos) continue;
+    LoraLayer layer{.module = prefixes[i],
+                    .input_size = input_size,
+                    .output_size = output_sizes[i],
+                    .row_order = row_orders.empty() ? RowOrder{} : row_orders[i],
+                    .rows = slice.rows.empty() ? std::vector<Range>{} : slice.rows[i],
+                    .columns = slice.columns};
+    const int64_t size = layer.own_output_size();
+    site.outputs.push_back({layers->add(std::move(layer)), column});
+    column += size;
+  }
+  return site;
+}
+
 }  // namespace
 
 PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel& kernel,
@@ -170,7 +194,8 @@ PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel
   const RowKind rows = recorder_.rows(input);
   ValueId source = input;
   if (!order.empty()) {
-    source = ordered_rows_for(columns);
+    // Where rows are put in order before they are prepared.
+    source = scratch_of(static_cast<size_t>(recorder_.max_num_tokens() * columns) * sizeof(float));
     recorder_.add(std::make_unique<OrderColumnsStep>(order, recorder_.offset(input), rows, part,
                                                      recorder_.offset(source)),
                   {{input, Split::rows}}, {{source, Split::rows}});
@@ -181,13 +206,12 @@ PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel
   return {scratch, kernel.activations};
 }
 
-ValueId PreparedInputs::ordered_rows_for(int64_t columns) {
-  for (const OrderedRows& rows : ordered_rows_) {
-    if (rows.columns == columns) return rows.scratch;
+ValueId PreparedInputs::scratch_of(size_t bytes) {
+  for (const SharedScratch& shared : shared_) {
+    if (shared.bytes == bytes) return shared.scratch;
   }
-  const ValueId scratch = recorder_.add_scratch(
-      static_cast<size_t>(recorder_.max_num_tokens() * columns) * sizeof(float));
-  ordered_rows_.push_back({columns, scratch});
+  const ValueId scratch = recorder_.add_scratch(bytes);
+  shared_.push_back({bytes, scratch});
   return scratch;
 }
 
@@ -273,6 +297,8 @@ Expected<Linear> Linear::load(const WeightLoader& loader, const std::vector<std:
     linear.parts_.push_back(std::move(part));
     begin = end;
   }
+  if (loader.lora)
+    linear.lora_ = lora_site(loader.lora, prefixes, input_size, output_sizes, row_orders, slice);
   return linear;
 }
 
@@ -311,6 +337,7 @@ void Linear::record(PlanRecorder& recorder, PreparedInputs& prepared, ValueId in
                  {{sources[0], Split::other}, {sources[1], Split::other}},
                  {{output, Split::other}});
   }
+  if (!lora_.outputs.empty()) record_lora(lora_, recorder, prepared, input, output);
 }
 
 }  // namespace tw

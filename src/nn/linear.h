@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "kernels/gemm/gemm.h"
 #include "nn/loader.h"
+#include "nn/lora_adapter.h"
 #include "nn/plan.h"
 
 namespace tw {
@@ -63,6 +64,7 @@ class Linear {
   int64_t input_size_ = 0;
   int64_t output_size_ = 0;
   std::vector<Part> parts_;
+  LoraSite lora_;
 };
 
 // Prepared (quantized) forms of activations while a plan is recorded. Linears that read the same
@@ -80,6 +82,8 @@ class PreparedInputs {
   // rows that are needed; they lie where they would lie among all.
   Prepared prepare(ValueId input, const kernels::GemmKernel& kernel,
                    std::span<const int32_t> order = {}, RowPart part = RowPart::all);
+  // Scratch that steps share in turn: the same for the same size.
+  ValueId scratch_of(size_t bytes);
 
  private:
   struct Entry {
@@ -96,17 +100,15 @@ class PreparedInputs {
     ValueId scratch;
   };
   ValueId scratch_for(kernels::ActivationFormat format, int64_t columns);
-  ValueId ordered_rows_for(int64_t columns);
 
   PlanRecorder& recorder_;
   std::vector<Entry> entries_;
   std::vector<Area> areas_;
-  // Where rows are put in order before they are prepared: by number of columns.
-  struct OrderedRows {
-    int64_t columns;
+  struct SharedScratch {
+    size_t bytes;
     ValueId scratch;
   };
-  std::vector<OrderedRows> ordered_rows_;
+  std::vector<SharedScratch> shared_;
 };
 
 }  // namespace tw

@@ -21,6 +21,9 @@ WeightLoader WeightLoader::for_team(ThreadTeam& other) const {
   loader.kv_type = kv_type;
   loader.quantization = quantization;
   loader.next_token_layer = next_token_layer;
+  loader.checks_only = checks_only;
+  loader.max_lora_rank = max_lora_rank;
+  loader.lora = lora;
   loader.shard = shard;
   loader.communicator = communicator;
   return loader;

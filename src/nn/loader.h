@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@
 #include "weights/schemes/scheme.h"
 
 namespace tw {
+
+class LoraLayers;
 
 struct WeightLoader {
   const Checkpoint& checkpoint;
@@ -44,6 +47,9 @@ struct WeightLoader {
   // which hold the rest; null where there are none.
   TensorShard shard = {};
   const Communicator* communicator = nullptr;
+  // Adapters (nn/lora_adapter.h) of up to this rank can be loaded beside the model; 0: none can.
+  int64_t max_lora_rank = 0;
+  std::shared_ptr<LoraLayers> lora = {};  // what they can change; load_model sets it
 
   // The same for another team.
   WeightLoader for_team(ThreadTeam& other) const;

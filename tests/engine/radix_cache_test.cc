@@ -51,6 +51,26 @@ TEST_F(RadixCacheTest, FindsTheLongestPrefixOfWholePages) {
   give_back(found);
 }
 
+TEST_F(RadixCacheTest, SpacesShareNothing) {
+  const auto pages = add(tokens({1, 2}));
+  EXPECT_EQ(cache.match_length(tokens({1, 2}), 7), 0);
+  EXPECT_TRUE(cache.match(tokens({1, 2}), 7).empty());
+  const auto others = take(2);
+  cache.insert(tokens({1, 2}), others, 7);
+  give_back(others);
+  EXPECT_EQ(cache.num_pages(), 4) << "the same tokens, computed twice";
+  const auto found = cache.match(tokens({1, 2, 3}), 7);
+  EXPECT_EQ(found, others);
+  give_back(found);
+  EXPECT_EQ(cache.match_length(tokens({1, 2})), 8);
+  // Their age is one: the space that was used last stays.
+  EXPECT_EQ(cache.evict(2), 2);
+  EXPECT_EQ(cache.match_length(tokens({1, 2})), 0);
+  EXPECT_EQ(cache.match_length(tokens({1, 2}), 7), 8);
+  EXPECT_EQ(cache.evict(5), 2);
+  EXPECT_EQ(pool.num_free(), pool.num_pages());
+}
+
 TEST_F(RadixCacheTest, BranchesShareTheirPrefix) {
   add(tokens({1, 2, 3}));
   const int32_t used = pool.num_pages() - pool.num_free();

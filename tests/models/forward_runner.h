@@ -28,6 +28,9 @@ class ForwardRunner {
 
   bool is_ready() const { return ready_; }
 
+  // Of each sequence; empty: of none.
+  std::vector<const LoraAdapter*> adapters;
+
   // One step: tokens [begin, end) of each sequence, as one batch. Logits of all of them in order,
   // [total, vocab_size], valid until the next step.
   Matrix<const float> step(std::span<const std::span<const int32_t>> sequences, size_t begin,
@@ -50,8 +53,10 @@ class ForwardRunner {
       }
       page_table_starts_.push_back(static_cast<int32_t>(page_tables_.size()));
     }
-    return model_.forward({token_ids_, positions_, seq_starts_, context_lens_, kv_slots_,
-                           page_tables_, page_table_starts_, logit_tokens_});
+    Batch batch{token_ids_, positions_,   seq_starts_,        context_lens_,
+                kv_slots_,  page_tables_, page_table_starts_, logit_tokens_};
+    batch.adapters = adapters;
+    return model_.forward(batch);
   }
 
   // The logits of all tokens of one sequence, in chunks of max_num_tokens.

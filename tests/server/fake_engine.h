@@ -64,6 +64,14 @@ class FakeEngine final : public Engine {
     changed_.notify_all();
   }
 
+  // Fits any adapter.
+  Expected<std::shared_ptr<const LoraAdapter>> load_adapter(const LoraCheckpoint&) override {
+    std::lock_guard lock(mutex_);
+    auto adapter = std::make_shared<LoraAdapter>();
+    adapter->id = ++last_adapter_;
+    return adapter;
+  }
+
   bool flush_cache() override {
     std::lock_guard lock(mutex_);
     return running_.empty();
@@ -264,6 +272,7 @@ class FakeEngine final : public Engine {
   EngineStats stats_;
   std::chrono::microseconds step_time_{0};
   uint64_t last_id_ = 0;
+  uint64_t last_adapter_ = 0;
   bool held_ = false;
   bool closed_ = false;
   std::unique_ptr<EngineProfile> profile_;

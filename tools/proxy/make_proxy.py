@@ -23,6 +23,7 @@ import numpy as np
 
 import quantized_models
 import tensor_plans
+import test_adapters
 import test_models
 from gguf_files import write_gguf
 from mxfp4 import Mxfp4
@@ -103,6 +104,8 @@ def make_test_models(out):
                              split_kv_b=False)
     make_mxfp4_model(out)
     make_quantized_models(out)
+    for name, (model, *_) in test_adapters.ADAPTERS.items():
+        test_adapters.write_adapter(out / name, name, test_models.MODELS[model])
 
 
 def make_mxfp4_model(out):

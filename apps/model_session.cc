@@ -12,6 +12,7 @@
 #include "hub/model_fetch.h"
 #include "models/tensor_parallel.h"
 #include "parallel/communicator.h"
+#include "weights/lora_checkpoint.h"
 #include "weights/tokenizer_source.h"
 
 namespace tw {
@@ -86,6 +87,21 @@ Expected<std::unique_ptr<TeamGroup>> make_teams(const ModelOptions& options) {
   return std::make_unique<TeamGroup>(*placement);
 }
 
+// Room for the adapters that are named, and for usual ones where none is.
+Expected<int64_t> room_for_adapters(const ModelOptions& options) {
+  constexpr int64_t kUsual = 64;
+  if (options.max_lora_rank > 0) return options.max_lora_rank;
+  auto paths = adapter_paths(options);
+  if (!paths) return forward_error(paths);
+  int64_t rank = options.enable_lora || paths->empty() ? kUsual : 1;
+  for (const auto& [name, folder] : *paths) {
+    auto adapter = LoraCheckpoint::open(folder);
+    if (!adapter) return forward_error(adapter);
+    rank = std::max(rank, adapter->max_rank());
+  }
+  return rank;
+}
+
 int64_t total_bytes(const Checkpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredTensor& tensor : checkpoint.tensors()) {
@@ -130,6 +146,11 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
                         progress.advance((loaded >> 20) - before);
                       }};
   loader.kv_type = *kv_type;
+  if (options.takes_adapters()) {
+    auto rank = room_for_adapters(options);
+    if (!rank) return forward_error(rank);
+    loader.max_lora_rank = *rank;
+  }
   loader.next_token_layer =
       &checkpoint == session.checkpoint.get() && options.engine.speculative_algorithm == "NEXTN";
   warn_of_small_nodes(checkpoint, *session.teams);
@@ -171,6 +192,8 @@ Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
   }
   ModelOptions as_it_is = options;
   as_it_is.quantization = {};
+  as_it_is.lora_paths.clear();
+  as_it_is.enable_lora = false;
   return load_weights(as_it_is, session, *session.draft_checkpoint);
 }
 
@@ -201,6 +224,19 @@ void log_machine(const ModelSession& session) {
 }
 
 }  // namespace
+
+Expected<std::vector<std::pair<std::string, std::string>>> adapter_paths(
+    const ModelOptions& options) {
+  std::vector<std::pair<std::string, std::string>> paths;
+  for (const std::string& text : options.lora_paths) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
+      return error(ErrorCode::invalid_argument, "--lora-paths {}: must be NAME=FOLDER", text);
+    }
+    paths.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return paths;
+}
 
 Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
   auto source = checkpoint.tokenizer_source();
@@ -331,6 +367,23 @@ void ModelOptions::add_to(CLI::App& command) {
   scheduling->add_option("--random-seed", engine.random_seed, "Seed for requests that bring none")
       ->capture_default_str()
       ->group("Scheduling and memory");
+}
+
+void ModelOptions::add_adapters_to(CLI::App& command) {
+  command
+      .add_option("--lora-paths", lora_paths,
+                  "Adapters (LoRA, in PEFT's layout) that requests can name: NAME=FOLDER ...")
+      ->group("Adapters");
+  command
+      .add_flag("--enable-lora", enable_lora,
+                "Take adapters although none is named yet: /load_lora_adapter loads them")
+      ->group("Adapters");
+  command
+      .add_option("--max-lora-rank", max_lora_rank,
+                  "Largest rank of adapters (0: of those in --lora-paths, else 64)")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str()
+      ->group("Adapters");
 }
 
 Expected<std::filesystem::path> ModelOptions::locate() const {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/cpu.h"
 #include "core/log.h"
@@ -34,14 +36,25 @@ struct ModelOptions {
   int64_t context_length = 0;  // 0: the model's
   LogOptions log;
   EngineConfig engine;
-  std::string draft_model_path;  // of --speculative-algorithm STANDALONE
+  std::string draft_model_path;         // of --speculative-algorithm STANDALONE
+  std::vector<std::string> lora_paths;  // NAME=FOLDER of adapters
+  bool enable_lora = false;             // also without lora_paths: more can be loaded later
+  int64_t max_lora_rank = 0;            // 0: that of lora_paths, or 64
+
+  bool takes_adapters() const { return enable_lora || !lora_paths.empty(); }
 
   // Where the model lies: a hub's one is fetched first.
   Expected<std::filesystem::path> locate() const;
 
   // Declares the options on a command, in SGLang's spelling where one exists.
   void add_to(CLI::App& command);
+  // The options of adapters, for commands whose requests can name them.
+  void add_adapters_to(CLI::App& command);
 };
+
+// What --lora-paths names: name and folder of each.
+Expected<std::vector<std::pair<std::string, std::string>>> adapter_paths(
+    const ModelOptions& options);
 
 // The checkpoint's own, whatever its form.
 Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint);

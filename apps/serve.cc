@@ -24,6 +24,7 @@ struct ServeOptions {
 
 void ServeOptions::add_to(CLI::App& command) {
   model.add_to(command);
+  model.add_adapters_to(command);
   const auto option = [&](const char* flags, auto& value, const std::string& help) {
     return command.add_option(flags, value, help)->capture_default_str()->group("Server");
   };
@@ -93,6 +94,9 @@ Status serve(ServeOptions options) {
       std::chrono::milliseconds(static_cast<int64_t>(options.drain_seconds * 1e3));
   raise_descriptor_limit(options.server);
   Service service(options.server, std::move(*model), *session->engine);
+  if (Status status = load_adapters(options.model, service.adapters()); !status) {
+    return status;
+  }
   auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);
   (*server)->stop_on_signals();

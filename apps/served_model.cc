@@ -82,4 +82,13 @@ Expected<ServedModel> make_served_model(const ServedModelOptions& options,
       .pooling = *pooling};
 }
 
+Status load_adapters(const ModelOptions& options, Adapters& adapters) {
+  const auto paths = adapter_paths(options);
+  if (!paths) return tl::unexpected(paths.error());
+  for (const auto& [name, folder] : *paths) {
+    if (Status status = adapters.load(name, folder); !status) return status;
+  }
+  return {};
+}
+
 }  // namespace tw

@@ -21,6 +21,9 @@ struct ServedModelOptions {
   Status check() const;
 };
 
+// Loads what --lora-paths names.
+Status load_adapters(const ModelOptions& options, Adapters& adapters);
+
 // Refers to the session, which must outlive it.
 Expected<ServedModel> make_served_model(const ServedModelOptions& options,
                                         const ModelOptions& model_options,

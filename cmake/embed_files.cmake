@@ -1,6 +1,6 @@
 # Writes files into a C++ source, so that the program carries them:
-#   cmake -DOUTPUT=x.cc -DFOLDER=src/server/page -P embed_files.cmake
-# It defines server/page_files.h's page_files(). The tag of a file is the begin of its SHA-256.
+#   cmake -DOUTPUT=x.cc -DFOLDER=src/server/page -DFUNCTION=page_files -P embed_files.cmake
+# It defines a function of server/embedded_files.h. The tag of a file is the begin of its SHA-256.
 file(GLOB paths LIST_DIRECTORIES false ${FOLDER}/*)
 list(SORT paths)
 list(LENGTH paths count)
@@ -19,17 +19,17 @@ foreach(path IN LISTS paths)
 endforeach()
 
 file(WRITE ${OUTPUT}.new "// Made by cmake/embed_files.cmake.
-#include \"server/page_files.h\"
+#include \"server/embedded_files.h\"
 
 namespace tw {
 namespace {
 
-constexpr PageFile kFiles[] = {
+constexpr EmbeddedFile kFiles[] = {
 ${rows}};
 
 }  // namespace
 
-std::span<const PageFile> page_files() {
+std::span<const EmbeddedFile> ${FUNCTION}() {
   return kFiles;
 }
 

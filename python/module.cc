@@ -49,6 +49,7 @@ class PythonEngine {
     tw::ServedModelOptions served;
     CLI::App command("tilewright.Engine");
     options.add_to(command);
+    options.add_adapters_to(command);
     served.add_to(command);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
@@ -102,6 +103,9 @@ class PythonEngine {
     if (!model) return forward_error(model);
     engine->service_ = std::make_unique<tw::Service>(tw::ServerConfig(), std::move(*model),
                                                      *engine->session_->engine);
+    if (tw::Status status = tw::load_adapters(options, engine->service_->adapters()); !status) {
+      return forward_error(status);
+    }
     engine->server_ = std::make_unique<tw::InProcessServer>(*engine->service_);
     return engine;
   }

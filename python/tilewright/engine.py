@@ -20,7 +20,7 @@ Message = Dict[str, Any]
 
 def _arguments(model_path: Union[str, "os.PathLike[str]"], options: Fields) -> List[str]:
     """Options as flags: context_length=4096 -> --context-length 4096, pin_threads=False ->
-    --no-pin-threads."""
+    --no-pin-threads, lora_paths={"sql": "/adapters/sql"} -> --lora-paths sql=/adapters/sql."""
     arguments = ["--model-path", os.fspath(model_path)]
     for name, value in options.items():
         flag = name.replace("_", "-")
@@ -29,6 +29,10 @@ def _arguments(model_path: Union[str, "os.PathLike[str]"], options: Fields) -> L
         elif value is False:
             # Flags are off unless given; this one is on.
             arguments += ["--no-pin-threads"] if name == "pin_threads" else []
+        elif isinstance(value, dict):
+            arguments += [f"--{flag}", *(f"{key}={item}" for key, item in value.items())]
+        elif isinstance(value, (list, tuple)):
+            arguments += [f"--{flag}", *map(str, value)]
         else:
             arguments += [f"--{flag}", str(value)]
     return arguments
@@ -46,7 +50,8 @@ class Engine:
             Face hub ("Qwen/Qwen3-0.6B", "org/name-GGUF:Q4_K_M"), which is downloaded once.
         options: flags of `tilewright generate --help` with underscores (context_length, tp, threads,
             kv_cache_dtype, quantization, max_total_tokens, log_level ...), and tool_call_parser,
-            reasoning_parser, served_model_name, pooling.
+            reasoning_parser, served_model_name, pooling, lora_paths={name: folder}, enable_lora,
+            max_lora_rank.
 
     Raises:
         ValueError: an option or the checkpoint cannot be right.
@@ -177,6 +182,15 @@ class Engine:
     def get_server_info(self) -> Fields:
         """Settings and counters."""
         return self._ask("/get_server_info", method="GET")
+
+    def load_lora_adapter(self, lora_name: str, lora_path: Union[str, "os.PathLike[str]"]) -> Fields:
+        """Loads an adapter in PEFT's layout; requests name it as lora_path. The engine must have been made
+        with enable_lora=True or lora_paths. Raises RequestError where it does not fit."""
+        return self._ask("/load_lora_adapter", {"lora_name": lora_name, "lora_path": os.fspath(lora_path)})
+
+    def unload_lora_adapter(self, lora_name: str) -> Fields:
+        """Takes the name away; requests under way keep the adapter to their end."""
+        return self._ask("/unload_lora_adapter", {"lora_name": lora_name})
 
     def flush_cache(self) -> None:
         """Drops the prefix cache; raises RequestError while requests run."""

@@ -60,6 +60,8 @@ class ParserFactory {
 }  // namespace
 
 ApiExpected<ChatGeneration> prepare_chat_generation(Service& service, ChatRequest request) {
+  const auto adapter = service.find_model(request.openai.model, request.openai.lora_path);
+  if (!adapter) return tl::unexpected(adapter.error());
   const ServedModel& model = service.model();
   if (!model.chat_template) {
     return tl::unexpected(bad_field("messages", model.chat_template_problem));
@@ -95,6 +97,7 @@ ApiExpected<ChatGeneration> prepare_chat_generation(Service& service, ChatReques
     task.return_logprob = request.logprobs;
     task.num_top_logprobs = request.top_logprobs;
     task.rid = request.openai.rid;
+    task.adapter = *adapter;
     chat.parsers.push_back(parsers.make());
   }
   request.messages = nullptr;

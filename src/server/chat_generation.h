@@ -16,7 +16,7 @@ struct ChatGeneration {
   std::vector<TextPipeline> parsers;  // one per task
 };
 
-// Renders, tokenizes, and sets up grammar and parsers.
+// Finds the model and the adapter, renders, tokenizes, and sets up grammar and parsers.
 ApiExpected<ChatGeneration> prepare_chat_generation(Service& service, ChatRequest request);
 
 // What a choice's text turned out to be since its last update; with the end, all that was held

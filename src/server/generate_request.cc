@@ -119,6 +119,7 @@ ApiExpected<GenerateRequest> parse_generate_request(const Json& body,
   }
   read_sampling_params(fields, request);
   read_value(fields, "rid", request, &GenerateItem::rid);
+  read_value(fields, "lora_path", request, &GenerateItem::lora_path);
   read_value(fields, "return_logprob", request, &GenerateItem::return_logprob);
   read_value(fields, "logprob_start_len", request, &GenerateItem::logprob_start_len, {.min = -1});
   read_value(fields, "top_logprobs_num", request, &GenerateItem::top_logprobs_num,

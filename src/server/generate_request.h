@@ -14,6 +14,7 @@ struct GenerateItem {
   PromptInput prompt = {};
   GenerationOptions generation = {};
   std::string rid = {};
+  std::string lora_path = {};  // name of an adapter; empty: none
   bool return_logprob = false;
   int32_t logprob_start_len = -1;  // prompt logprobs from this position on; -1: none
   int32_t top_logprobs_num = 0;

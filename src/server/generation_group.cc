@@ -125,6 +125,7 @@ ApiExpected<std::shared_ptr<GenerationGroup>> GenerationGroup::start(
     request.constraint = std::move(task.constraint);
     request.pooling = task.pooling;
     request.label_token_ids = std::move(task.label_token_ids);
+    request.adapter = std::move(task.adapter);
     request.sink = [mailbox = group->mailbox_, i](EngineOutput&& output) {
       mailbox->push(i, std::move(output));
     };

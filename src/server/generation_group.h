@@ -38,6 +38,7 @@ struct GenerationTask {
   std::shared_ptr<TokenConstraint> constraint;
   std::optional<Pooling> pooling = {};  // these two as in the engine's Request
   std::vector<TokenId> label_token_ids = {};
+  std::shared_ptr<const LoraAdapter> adapter = {};
 };
 
 // The n choices that `options` asks for on one prompt. Seeds differ by choice. `grammar_start`:

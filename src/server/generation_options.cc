@@ -127,6 +127,7 @@ void read_native_options(RequestFields& fields, GenerationOptions& options) {
 
 void read_openai_common(RequestFields& fields, OpenAiOptions& options) {
   fields.read("model", options.model);
+  fields.read("lora_path", options.lora_path);
   fields.read("rid", options.rid);
   fields.read("stream", options.stream);
   if (const Json* stream_options = fields.find("stream_options")) {

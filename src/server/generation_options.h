@@ -54,8 +54,9 @@ using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
 // The fields of both OpenAI endpoints besides the sampling.
 struct OpenAiOptions {
-  std::string model;  // empty: whatever is served
-  std::string rid;    // the request's own id, for /abort_request
+  std::string model;      // empty: whatever is served
+  std::string lora_path;  // name of an adapter; empty: `model` says
+  std::string rid;        // the request's own id, for /abort_request
   bool stream = false;
   bool include_usage = false;
   GenerationOptions generation;

@@ -5,6 +5,7 @@ namespace {
 
 constexpr const char* kPromptForms =
     "a string, an array of strings, an array of token ids, or an array of such arrays";
+constexpr size_t kMaxPromptBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -40,6 +41,14 @@ void read_prompts(RequestFields& fields, std::string_view name, size_t max_promp
       return fields.fail(entry_name, entry, kPromptForms);
     }
   }
+}
+
+void check_prompt_bytes(RequestFields& fields, const char* name, size_t num_prompts, size_t bytes) {
+  if (bytes <= kMaxPromptBytes) return;
+  fields.fail(
+      bad_field(name, fmt::format("{}: with the query before each of {}, the prompts have {} "
+                                  "bytes; {} are allowed",
+                                  name, num_prompts, bytes, kMaxPromptBytes)));
 }
 
 }  // namespace tw

@@ -16,4 +16,8 @@ inline constexpr size_t kMaxPrompts = 2048;
 void read_prompts(RequestFields& fields, std::string_view name, size_t max_prompts,
                   std::vector<PromptInput>& prompts);
 
+// Refuses a field whose `num_prompts` prompts, what is repeated in each included, are larger than
+// 64 MiB together.
+void check_prompt_bytes(RequestFields& fields, const char* name, size_t num_prompts, size_t bytes);
+
 }  // namespace tw

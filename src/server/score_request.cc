@@ -9,7 +9,6 @@ namespace tw {
 namespace {
 
 constexpr size_t kMaxLabels = 1024;
-constexpr size_t kMaxPromptBytes = size_t{64} << 20;
 
 size_t bytes_of(const PromptInput& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
@@ -42,11 +41,7 @@ void read_items(RequestFields& fields, ScoreRequest& request) {
   }
   size_t bytes = bytes_of(request.query) * request.items.size();
   for (const PromptInput& item : request.items) bytes += bytes_of(item);
-  if (bytes > kMaxPromptBytes) {
-    fields.fail(bad_field("items", fmt::format("items: with the query before each of {} items, the "
-                                               "prompts have {} bytes; {} are allowed",
-                                               request.items.size(), bytes, kMaxPromptBytes)));
-  }
+  check_prompt_bytes(fields, "items", request.items.size(), bytes);
 }
 
 void read_labels(RequestFields& fields, int64_t vocab_size, std::vector<TokenId>& labels) {

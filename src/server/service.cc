@@ -48,19 +48,36 @@ Service::Service(ServerConfig config, ServedModel model, Engine& engine)
           longest_prompt_bytes(model_.tokenizer, engine.limits().max_position_embeddings)),
       metrics_(model_.name),
       grammars_(model_.tokenizer, engine.config().eos_token_ids, engine.limits().vocab_size),
+      adapters_(engine),
       id_counter_(random_start()),
       workers_(static_cast<size_t>(config_.worker_threads)) {}
 
-ApiExpected<void> Service::check_model(const std::string& requested) const {
-  if (requested.empty() || requested == model_.name || requested == model_.path ||
-      requested == "default") {
-    return {};
+ApiExpected<Service::AdapterPtr> Service::find_model(const std::string& model,
+                                                     const std::string& lora_path) const {
+  const auto is_model = [this](std::string_view name) {
+    return name.empty() || name == model_.name || name == model_.path || name == "default";
+  };
+  std::string adapter = lora_path;
+  bool known = is_model(model);
+  if (!known) {
+    const size_t colon = model.rfind(':');
+    const std::string named = colon == std::string::npos ? model : model.substr(colon + 1);
+    known = (colon == std::string::npos || is_model(std::string_view(model).substr(0, colon))) &&
+            adapters_.find(named) != nullptr;
+    if (adapter.empty()) adapter = named;
   }
+  if (known && adapter.empty()) return nullptr;
+  if (const AdapterPtr found = adapters_.find(adapter); known && found) return found;
+  std::string served = fmt::format("\"{}\"", model_.name);
+  for (const auto& [name, folder] : adapters_.list()) {
+    served += fmt::format(", \"{}:{}\"", model_.name, name);
+  }
+  const char* field = known ? "lora_path" : "model";
   return tl::unexpected(
       ApiError{.status = 404,
-               .message = fmt::format("model: \"{}\" does not exist; \"{}\" is served",
-                                      shorten(requested, 100), model_.name),
-               .param = "model",
+               .message = fmt::format("{}: \"{}\" does not exist; served are {}", field,
+                                      shorten(known ? adapter : model, 100), shorten(served, 500)),
+               .param = field,
                .code = "model_not_found"});
 }
 

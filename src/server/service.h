@@ -19,6 +19,7 @@
 
 #include "core/json.h"
 #include "engine/engine.h"
+#include "server/adapters.h"
 #include "server/api_error.h"
 #include "server/generation_options.h"
 #include "server/grammars.h"
@@ -77,10 +78,15 @@ class Service {
   Engine& engine() { return engine_; }
   Metrics& metrics() { return metrics_; }
   Grammars& grammars() { return grammars_; }
+  Adapters& adapters() { return adapters_; }
   int64_t created() const { return created_; }  // Unix time of the start
 
-  // Empty, or 404 with code model_not_found.
-  ApiExpected<void> check_model(const std::string& requested) const;
+  // The adapter that a request's `model` ("<model>:<adapter>", or the adapter's name alone) or its
+  // `lora_path` names; null where they name none. A model or an adapter that is not there is 404,
+  // with code model_not_found.
+  using AdapterPtr = std::shared_ptr<const LoraAdapter>;
+  ApiExpected<AdapterPtr> find_model(const std::string& model,
+                                     const std::string& lora_path = {}) const;
 
   // Text to ids; refuses what cannot fit into the context, before the work where that is certain.
   ApiExpected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
@@ -126,6 +132,7 @@ class Service {
   const size_t max_prompt_bytes_;
   Metrics metrics_;
   Grammars grammars_;
+  Adapters adapters_;
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> id_counter_;
   std::mutex requests_mutex_;

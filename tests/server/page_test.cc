@@ -1,5 +1,5 @@
 // The web page's endpoint.
-#include "server/page_files.h"
+#include "server/embedded_files.h"
 #include "server/server_fixture.h"
 
 namespace tw {
@@ -8,7 +8,7 @@ namespace {
 class PageTest : public ServerTest {};
 
 std::string_view file_named(std::string_view name) {
-  for (const PageFile& file : page_files()) {
+  for (const EmbeddedFile& file : page_files()) {
     if (file.name == name) return file.bytes;
   }
   return {};
@@ -52,7 +52,7 @@ std::vector<std::string> quoted_after(std::string_view text, std::string_view be
 
 TEST_F(PageTest, what_the_page_refers_to_is_there) {
   int found = 0;
-  for (const PageFile& file : page_files()) {
+  for (const EmbeddedFile& file : page_files()) {
     for (const char* begin : {"src=\"page/", "href=\"page/", "from \"./"}) {
       for (const std::string& name : quoted_after(file.bytes, begin)) {
         EXPECT_FALSE(file_named(name).empty()) << name << " in " << file.name;
@@ -69,7 +69,7 @@ TEST_F(PageTest, the_policy_allows_nothing_inline_and_nothing_from_elsewhere) {
   EXPECT_TRUE(policy.starts_with("default-src 'none'; script-src 'self'; ")) << policy;
   EXPECT_EQ(policy.find("unsafe"), std::string::npos);
   EXPECT_EQ(policy.find("http"), std::string::npos);
-  for (const PageFile& file : page_files()) {
+  for (const EmbeddedFile& file : page_files()) {
     for (const char* refused :
          {"src=\"http", "href=\"http", "src=\"//", "href=\"//", "@import", "url(", "<style",
           "<script>", " onclick=", " onload=", "innerHTML"}) {

@@ -1,8 +1,9 @@
-// /v1/embeddings and /v1/score, over a socket, with a fake engine behind.
+// /v1/embeddings, /v1/score and /v1/rerank, over a socket, with a fake engine behind.
 #include <cmath>
 
 #include "server/base64.h"
 #include "server/embedding_request.h"
+#include "server/rerank_request.h"
 #include "server/score_request.h"
 #include "server/server_fixture.h"
 
@@ -159,6 +160,82 @@ TEST_F(PromptEndpoints, bad_scores_are_refused) {
       {"query", std::string(1 << 20, 'q')}, {"items", Json::array()}, {"label_token_ids", {1}}};
   for (int i = 0; i < 100; ++i) huge["items"].push_back("a");
   EXPECT_NE(refusal("/v1/score", huge).find("67108864"), std::string::npos);
+}
+
+TEST_F(PromptEndpoints, ranks_are_sorted_by_the_share_of_yes) {
+  start();
+  const Json answer = post_json("/v1/rerank", {{"query", "What is blue?"},
+                                               {"documents", {"the sky", {{"text", "grass"}}}},
+                                               {"instruct", "Find colours"}});
+  ASSERT_EQ(answer["results"].size(), 2u);
+  // The tokens are bytes: "y" and "n" stand for the words.
+  const double yes = 1.0 / ('y' + 1), no = 1.0 / ('n' + 1);
+  EXPECT_NEAR(answer["results"][0]["relevance_score"].get<double>(), yes / (yes + no), 1e-6);
+  EXPECT_EQ(answer["results"][0]["index"], 0) << "equal scores stay in order";
+  EXPECT_EQ(answer["results"][1]["document"]["text"], "grass");
+  EXPECT_EQ(answer["model"], "test-model");
+  const auto submitted = engine().submitted();
+  const std::string prompt(submitted.back().prompt.begin(), submitted.back().prompt.end());
+  EXPECT_TRUE(prompt.starts_with("system: Judge whether")) << prompt;
+  EXPECT_TRUE(
+      prompt.ends_with("user: <Instruct>: Find colours\n<Query>: What is blue?\n"
+                       "<Document>: grass\nassistant: "))
+      << prompt;
+}
+
+TEST_F(PromptEndpoints, the_best_ranks_alone) {
+  start();
+  const Json answer = post_json(
+      "/v2/rerank",
+      {{"query", "q"}, {"documents", {"a", "b"}}, {"top_n", 1}, {"return_documents", false}});
+  ASSERT_EQ(answer["results"].size(), 1u);
+  EXPECT_FALSE(answer["results"][0].contains("document"));
+}
+
+TEST_F(PromptEndpoints, bad_ranks_are_refused) {
+  start();
+  const auto with = [&](const char* name, const Json& value) {
+    Json body = {{"query", "q"}, {"documents", {"a"}}};
+    body[name] = value;
+    return refusal("/v1/rerank", body);
+  };
+  EXPECT_NE(with("query", nullptr).find("query"), std::string::npos);
+  EXPECT_NE(with("query", Json::array({"a"})).find("query"), std::string::npos);
+  EXPECT_NE(with("documents", "a").find("documents"), std::string::npos);
+  EXPECT_NE(with("documents", Json::array()).find("1 to 2048"), std::string::npos);
+  EXPECT_NE(with("documents", Json::array({"a", 5})).find("documents[1]: 5"), std::string::npos);
+  EXPECT_NE(with("documents", Json::array({{{"image", "a"}}})).find("documents[0]"),
+            std::string::npos);
+  EXPECT_NE(with("top_n", 0).find("top_n"), std::string::npos);
+  EXPECT_NE(with("documents", Json::array({std::string(600, 'a')})).find("512"), std::string::npos);
+}
+
+TEST(RerankResults, BestFirst) {
+  const RerankRequest request{.query = "q",
+                              .documents = {"a", "b", "c"},
+                              .instruction = "",
+                              .top_n = 2,
+                              .return_documents = true,
+                              .model = "",
+                              .rid = ""};
+  const Json results = rerank_results(request, {0.25, 0.75, 0.5});
+  EXPECT_EQ(results,
+            Json::array({{{"index", 1}, {"relevance_score", 0.75}, {"document", {{"text", "b"}}}},
+                         {{"index", 2}, {"relevance_score", 0.5}, {"document", {{"text", "c"}}}}}));
+}
+
+TEST(RerankPrompt, TemplatesWithoutSystemRole) {
+  const auto strict = ChatTemplate::compile(
+      "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
+      "{% endif %}[{{ m.content }}]{% endfor %}",
+      Json::object());
+  ASSERT_TRUE(strict);
+  RerankRequest request;
+  request.query = "q";
+  const auto prompt = rerank_prompt(*strict, request, "d");
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_TRUE(prompt->starts_with("[Judge whether")) << *prompt;
+  EXPECT_TRUE(prompt->ends_with("<Document>: d]")) << *prompt;
 }
 
 TEST(LabelScores, SharesOfUnlikelyLabels) {

@@ -14,9 +14,6 @@ ApiExpected<ChatGeneration> prepare_chat(Service& service, const std::string& bo
   if (!json) return tl::unexpected(json.error());
   auto request = parse_chat_request(*json, service.defaults());
   if (!request) return tl::unexpected(request.error());
-  if (auto known = service.check_model(request->openai.model); !known) {
-    return tl::unexpected(known.error());
-  }
   return prepare_chat_generation(service, std::move(*request));
 }
 

@@ -20,9 +20,8 @@ ApiExpected<PreparedCompletion> prepare_completion(Service& service, const std::
   if (!json) return tl::unexpected(json.error());
   auto request = parse_completion_request(*json, service.defaults());
   if (!request) return tl::unexpected(request.error());
-  if (auto known = service.check_model(request->openai.model); !known) {
-    return tl::unexpected(known.error());
-  }
+  const auto adapter = service.find_model(request->openai.model, request->openai.lora_path);
+  if (!adapter) return tl::unexpected(adapter.error());
   PreparedCompletion prepared;
   for (size_t i = 0; i < request->prompts.size(); ++i) {
     PromptInput& prompt = request->prompts[i];
@@ -42,6 +41,7 @@ ApiExpected<PreparedCompletion> prepare_completion(Service& service, const std::
       task.return_prompt_logprob = request->echo && request->logprobs;
       task.num_top_logprobs = request->logprobs.value_or(0);
       task.rid = request->openai.rid;
+      task.adapter = *adapter;
       prepared.tasks.push_back(std::move(task));
     }
   }

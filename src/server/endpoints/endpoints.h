@@ -18,6 +18,8 @@ asio::awaitable<void> responses(Service& service, HttpRequest& request, Responde
 asio::awaitable<void> embeddings(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> list_models(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> show_model(Service& service, HttpRequest& request, Responder& responder);
+// Jina, Cohere
+asio::awaitable<void> rerank(Service& service, HttpRequest& request, Responder& responder);
 // Anthropic
 asio::awaitable<void> messages(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> count_message_tokens(Service& service, HttpRequest& request,
@@ -32,6 +34,10 @@ asio::awaitable<void> model_info(Service& service, HttpRequest& request, Respond
 asio::awaitable<void> server_info(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> flush_cache(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> abort_request(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> load_lora_adapter(Service& service, HttpRequest& request,
+                                        Responder& responder);
+asio::awaitable<void> unload_lora_adapter(Service& service, HttpRequest& request,
+                                          Responder& responder);
 // Operation
 asio::awaitable<void> health(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> start_profile(Service& service, HttpRequest& request, Responder& responder);

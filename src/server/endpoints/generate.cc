@@ -28,6 +28,8 @@ ApiExpected<PreparedGenerate> prepare_generate(Service& service, const std::stri
   PreparedGenerate prepared;
   for (size_t i = 0; i < request->items.size(); ++i) {
     GenerateItem& item = request->items[i];
+    const auto adapter = service.find_model({}, item.lora_path);
+    if (!adapter) return tl::unexpected(adapter.error());
     auto ids = service.encode(item.prompt, field_of(*request, i));
     if (!ids) return tl::unexpected(ids.error());
     // As in SGLang, positions from the end of the prompt on ask for no prompt logprobs.
@@ -41,6 +43,7 @@ ApiExpected<PreparedGenerate> prepare_generate(Service& service, const std::stri
       task.return_prompt_logprob = item.return_logprob && item.logprob_start_len < length;
       task.num_top_logprobs = item.return_logprob ? item.top_logprobs_num : 0;
       task.rid = item.rid;
+      task.adapter = *adapter;
       prepared.tasks.push_back(std::move(task));
       prepared.item_of_task.push_back(i);
     }

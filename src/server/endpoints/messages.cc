@@ -144,9 +144,6 @@ ApiExpected<ChatGeneration> prepare_messages(Service& service, const std::string
   auto request = parse_chat_request(*chat, service.defaults());
   if (!request) return tl::unexpected(request.error());
   request->openai.generation.n = 1;
-  if (auto known = service.check_model(request->openai.model); !known) {
-    return tl::unexpected(known.error());
-  }
   return prepare_chat_generation(service, std::move(*request));
 }
 

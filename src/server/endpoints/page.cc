@@ -2,8 +2,8 @@
 // ask the server for does.
 #include <algorithm>
 
+#include "server/embedded_files.h"
 #include "server/endpoints/endpoints.h"
-#include "server/page_files.h"
 
 namespace tw {
 namespace {
@@ -22,10 +22,11 @@ std::string_view content_type_of(std::string_view name) {
   return "application/octet-stream";
 }
 
-const PageFile* find_file(std::string_view name) {
+const EmbeddedFile* find_file(std::string_view name) {
   const auto files = page_files();
-  const auto file = std::find_if(files.begin(), files.end(),
-                                 [&](const PageFile& candidate) { return candidate.name == name; });
+  const auto file = std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& candidate) {
+    return candidate.name == name;
+  });
   return file == files.end() ? nullptr : &*file;
 }
 
@@ -34,7 +35,7 @@ bool client_has(std::string_view if_none_match, std::string_view etag) {
   return if_none_match == "*" || if_none_match.find(etag) != std::string_view::npos;
 }
 
-HttpResponse file_response(const PageFile& file, const HttpRequest& request) {
+HttpResponse file_response(const EmbeddedFile& file, const HttpRequest& request) {
   HttpResponse response{.content_type = std::string(content_type_of(file.name))};
   response.headers = {// A copy may be kept, but another build of the server has another page.
                       {"Cache-Control", "no-cache"},
@@ -56,7 +57,7 @@ asio::awaitable<void> page(Service& service, HttpRequest& request, Responder& re
   constexpr std::string_view kFolder = "/page/";
   const bool in_folder = request.path.starts_with(kFolder);
   const std::string name = in_folder ? request.path.substr(kFolder.size()) : "index.html";
-  const PageFile* file = find_file(name);
+  const EmbeddedFile* file = find_file(name);
   if (!file) {
     auto response =
         to_response(ApiError{.status = 404,

@@ -182,9 +182,6 @@ ApiExpected<PreparedResponse> prepare_response(Service& service, const std::stri
   if (!request) return tl::unexpected(request.error());
   request->openai.generation.n = 1;
   request->logprobs = false;
-  if (auto known = service.check_model(request->openai.model); !known) {
-    return tl::unexpected(known.error());
-  }
   auto prepared = prepare_chat_generation(service, std::move(*request));
   if (!prepared) return tl::unexpected(prepared.error());
   return PreparedResponse{std::move(*prepared), echo_of(*json)};

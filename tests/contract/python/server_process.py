@@ -48,12 +48,12 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def started_server(*flags, port=None):
+def started_server(*flags, port=None, model=None):
     """A server that may not be up yet, or may fail to start."""
-    binary, model = os.environ.get("TILEWRIGHT_BINARY"), os.environ.get("TILEWRIGHT_MODEL")
-    if not binary or not model:
+    binary, default = os.environ.get("TILEWRIGHT_BINARY"), os.environ.get("TILEWRIGHT_MODEL")
+    if not binary or not default:
         pytest.skip("TILEWRIGHT_BINARY and TILEWRIGHT_MODEL are not set")
-    server = ServerProcess(binary, model, flags, port or free_port())
+    server = ServerProcess(binary, model or default, flags, port or free_port())
     try:
         yield server
     finally:
@@ -63,7 +63,7 @@ def started_server(*flags, port=None):
 
 
 @contextlib.contextmanager
-def running_server(*flags):
-    with started_server(*flags) as server:
+def running_server(*flags, model=None):
+    with started_server(*flags, model=model) as server:
         server.wait_until_healthy()
         yield server

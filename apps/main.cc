@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   tw::add_generate_command(app, exit_code);
   tw::add_chat_command(app, exit_code);
   tw::add_bench_command(app, exit_code);
+  tw::add_plan_command(app, exit_code);
   tw::add_inspect_command(app, exit_code);
   tw::add_evaluate_command(app, exit_code);
   tw::add_convert_command(app, exit_code);

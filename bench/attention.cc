@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/machine_limits.h"
+#include "apps/bench/measure.h"
 #include "core/buffer.h"
 #include "core/check.h"
 #include "core/json.h"
 #include "kernels/attention/attention.h"
-#include "machine_limits.h"
-#include "measure.h"
 
 namespace tw::bench {
 namespace {

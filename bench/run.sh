@@ -3,7 +3,7 @@
 # usage: bench/run.sh BUILD_DIR MODEL
 set -euo pipefail
 readonly build=$1 model=$2
-"$build/bench/tw_bench_machine"
-"$build/bench/tw_bench_gemm"
+"$build/apps/tilewright" bench machine
+"$build/apps/tilewright" bench kernels
 "$build/bench/tw_bench_attention"
-"$build/apps/tilewright" bench --model-path "$model" --steps
+"$build/apps/tilewright" bench latency --model-path "$model" --steps

@@ -32,7 +32,7 @@ def run_json(command):
 
 def measure_tilewright(options):
     result = run_json([
-        options.tilewright, "bench", "--model-path", options.model, "--threads",
+        options.tilewright, "bench", "latency", "--model-path", options.model, "--threads",
         str(options.threads), "--prompt-tokens", str(options.prompt_tokens), "--output-tokens",
         str(options.output_tokens), "--repetitions", str(options.repetitions), "--json"])
     return {"prefill": result["prefill_tokens_per_second"],

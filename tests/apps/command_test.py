@@ -69,7 +69,7 @@ class GoodInput(Command):
     def test_help_teaches(self):
         result = run("--help")
         self.assertEqual(result.returncode, 0)
-        for command in ("serve", "generate", "chat", "bench", "inspect", "convert", "quantize"):
+        for command in ("serve", "generate", "chat", "bench", "plan", "inspect", "convert", "quantize"):
             self.assertIn(command, result.stdout)
             self.assertEqual(run(command, "--help").returncode, 0)
         self.assertIn("--max-total-tokens", run("serve", "--help").stdout)
@@ -170,10 +170,49 @@ class GoodInput(Command):
             self.assertIn(word, result.stdout)
 
     def test_bench(self):
-        result = run("bench", "--model-path", MODEL, "--prompt-tokens", 32, "--output-tokens", 4,
+        result = run("bench", "latency", "--model-path", MODEL, "--prompt-tokens", 32, "--output-tokens", 4,
                      "-r", 1, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertGreater(json.loads(result.stdout)["decode_tokens_per_second"], 0)
+
+    def test_bench_kernels(self):
+        result = run("bench", "kernels", "--kernel", "q8_0", "--seconds", 0.001, "--n", 64, "--k", 256,
+                     "--prefill-n", 64, "--prefill-k", 256, "--prefill-rows", 8, "--megabytes", 1, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual({row["phase"] for row in rows}, {"decode", "prefill"})
+        self.assertTrue(all("q8_0" in row["kernel"] and row["per_second"] > 0 for row in rows))
+
+    def test_plan(self):
+        machine = self.folder / "machine.json"
+        limits = {"read bandwidth": 100e9, "AVX2 fp32 FMA": 1e12, "AVX2 int8 maddubs": 4e12}
+        machine.write_text(json.dumps({"memory bytes": 16 << 30, "memory nodes": 2, "1 threads": {},
+                                       "8 threads": limits}))
+        def plan(*flags):
+            result = run("plan", MODEL, "--machine", machine, "--json", *flags)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(result.stdout)
+        one = plan()
+        # 30 layers, 3 heads of 64 keys and values in bf16; 134.5 million weights, 5 bits each.
+        self.assertEqual(one["kv_bytes_per_token"], 30 * 2 * 3 * 64 * 2)
+        self.assertAlmostEqual(one["active_weights"], 134.5e6, delta=1e6)
+        self.assertAlmostEqual(one["weight_bytes"], MODEL.stat().st_size, delta=10e6)
+        self.assertAlmostEqual(one["tpot_seconds"], (one["bytes_per_token"] + 1088 * 23040) / 80e9, delta=1e-5)
+        self.assertAlmostEqual(one["ttft_seconds"], 1024 * 2 * one["active_weights"] / 2e12, delta=1e-3)
+        self.assertEqual((one["fits"], one["tensor_parallel_size"]), (True, 2))
+        many = plan("--batch-size", 64, "--kv-cache-dtype", "fp8_e4m3")
+        self.assertLess(many["kv_bytes_per_token"], one["kv_bytes_per_token"])
+        self.assertGreater(many["output_tokens_per_second"], 5 * one["output_tokens_per_second"])
+        self.assertFalse(plan("--batch-size", 1000, "--prompt-tokens", 4000)["fits"])
+        text = run("plan", MODEL, "--machine", machine)
+        self.assertIn("--tp 2", text.stdout)
+
+    def test_plan_refuses(self):
+        machine = self.folder / "machine.json"
+        machine.write_text('{"8 threads": {"read bandwidth": 1}}')
+        self.expect_refused(run("plan", MODEL, "--machine", machine), "memory bytes")
+        self.expect_refused(run("plan", MODEL, "--machine", self.folder / "none"), "cannot open")
+        self.expect_refused(run("plan", self.folder / "none"), "none")
 
     def test_every_instruction_set_answers(self):
         for isa in ("scalar", "avx2", "avx512", "amx"):

@@ -28,10 +28,18 @@ def help_of(*command):
 
 
 def commands():
-    """-> {command: its flags}"""
-    listed = help_of().split("Subcommands:")[1]
-    names = re.findall(r"^  ([a-z]+)\b", listed, re.M)
-    return {name: set(FLAG.findall(help_of(name))) for name in names}
+    """-> {command: its flags, those of its own subcommands included}"""
+    flags = {}
+    for name in subcommands():
+        flags[name] = set(FLAG.findall(help_of(name)))
+        for nested in subcommands(name):
+            flags[name] |= set(FLAG.findall(help_of(name, nested)))
+    return flags
+
+
+def subcommands(*command):
+    listed = help_of(*command).partition("Subcommands:")[2]
+    return re.findall(r"^  ([a-z]+)\b", listed, re.M)
 
 
 class Docs(unittest.TestCase):

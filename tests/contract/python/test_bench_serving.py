@@ -1,23 +1,25 @@
-"""bench/serving against the server: its figures add up, and failures are told."""
+"""`tilewright bench serve` against the server: its figures add up, and failures are told."""
 import json
-import pathlib
+import os
 import subprocess
-import sys
+import xml.etree.ElementTree
 
 import pytest
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[3] / "bench/serving/bench_serving.py"
-
 
 def bench(api, *flags):
-    command = [sys.executable, str(PROGRAM), "--base-url", api.url, "--api-key", api.key or "none", *flags]
+    if not os.environ.get("TILEWRIGHT_BINARY"):
+        pytest.skip("TILEWRIGHT_BINARY is not set")
+    command = [os.environ["TILEWRIGHT_BINARY"], "bench", "serve", "--base-url", api.url, "--api-key",
+               api.key or "none", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def test_random_prompts(api, tmp_path):
     output = tmp_path / "result.jsonl"
     ran = bench(api, "--num-prompts", "6", "--random-input-len", "20", "--random-output-len", "8",
-                "--max-concurrency", "3", "--request-rate", "50", "--output-file", str(output))
+                "--max-concurrency", "3", "--request-rate", "50", "--output-file", str(output),
+                "--plot", str(tmp_path / "plot.svg"))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = json.loads(output.read_text())
     assert (result["completed"], result["failed"]) == (6, 0)
@@ -27,6 +29,8 @@ def test_random_prompts(api, tmp_path):
     assert 0 < result["mean_tpot_ms"] < result["mean_e2e_latency_ms"]
     assert 0 < result["concurrency"] <= 3.01
     assert "median ttft ms" in ran.stdout
+    plot = xml.etree.ElementTree.parse(tmp_path / "plot.svg").getroot()
+    assert len(plot.findall("{*}polyline")) == 3
 
 
 def test_sharegpt_prompts(api, tmp_path):

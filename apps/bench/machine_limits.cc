@@ -1,13 +1,11 @@
-#include "machine_limits.h"
-
-#include <immintrin.h>
+#include "apps/bench/machine_limits.h"
 
 #include <atomic>
 #include <cstring>
 
+#include "apps/bench/measure.h"
 #include "core/buffer.h"
 #include "core/check.h"
-#include "measure.h"
 
 namespace tw::bench {
 namespace {

@@ -1,4 +1,4 @@
-// How near does each GEMM kernel come to the machine's limit?
+// `tilewright bench kernels`: how near does each GEMM kernel come to the machine's limit?
 //
 // Decode: one row times weights that come from memory, against the read bandwidth. Prefill: many
 // rows, against the rate of the instruction that the kernel is made of. Every kernel of the table
@@ -7,16 +7,19 @@
 
 #include <CLI/CLI.hpp>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "apps/bench/bench_commands.h"
+#include "apps/bench/machine_limits.h"
+#include "apps/bench/measure.h"
+#include "apps/commands.h"
 #include "core/check.h"
 #include "core/json.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/unpack.h"
-#include "machine_limits.h"
-#include "measure.h"
 
 namespace tw::bench {
 namespace {
@@ -102,12 +105,9 @@ Timing time_kernel(const GemmKernel& kernel, const std::vector<PackedWeight>& we
   });
 }
 
-int run(const Options& options) {
+Status run(const Options& options) {
   const auto features = usable_cpu_features();
-  if (!features) {
-    fmt::print(stderr, "{}\n", features.error().message);
-    return 2;
-  }
+  if (!features) return tl::unexpected(features.error());
   ThreadTeam team(options.threads, usable_cpus());
   team.pin_caller();
   const MachineLimits limits = measure_machine(team, *features, 0.2);
@@ -180,28 +180,43 @@ int run(const Options& options) {
                                   {"rows", rows}},
                                  2));
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
 }  // namespace tw::bench
 
-int main(int argc, char** argv) {
-  CLI::App app("Measures every GEMM kernel against the machine's limits");
-  tw::bench::Options options;
-  app.add_flag("--json", options.json, "Write JSON instead of a table");
-  app.add_option("--threads", options.threads, "Threads")
-      ->check(CLI::Range(1, tw::usable_cpu_count()));
-  app.add_option("--kernel", options.filter, "Only kernels whose name contains this");
-  app.add_option("--seconds", options.seconds, "Time for each row of the table");
-  app.add_option("--n", options.n, "Output channels in decode");
-  app.add_option("--k", options.k, "Depth in decode");
-  app.add_option("--decode-rows", options.decode_rows, "Rows in decode; 0 leaves it out");
-  app.add_option("--prefill-n", options.prefill_n, "Output channels in prefill");
-  app.add_option("--prefill-k", options.prefill_k, "Depth in prefill");
-  app.add_option("--prefill-rows", options.prefill_rows, "Rows in prefill; 0 leaves it out");
-  app.add_option("--megabytes", options.megabytes, "Weights that decode streams");
-  app.add_flag("--scalar", options.scalar, "Scalar kernels as well (slow)");
-  CLI11_PARSE(app, argc, argv);
-  return tw::bench::run(options);
+namespace tw {
+
+void add_bench_kernels_command(CLI::App& bench, int& exit_code) {
+  auto* command = bench.add_subcommand(
+      "kernels", "Measure every kernel of matrix products against the machine's limits");
+  auto options = std::make_shared<bench::Options>();
+  const auto option = [&](const char* flags, auto& value, const char* help) {
+    return command->add_option(flags, value, help)->capture_default_str();
+  };
+  command->add_flag("--json", options->json, "Write JSON instead of a table");
+  option("--threads", options->threads, "Threads")->check(CLI::Range(1, usable_cpu_count()));
+  option("--kernel", options->filter, "Only kernels whose name contains this");
+  option("--seconds", options->seconds, "Time for each row of the table")
+      ->check(CLI::Range(0.001, 60.0));
+  constexpr int64_t kMost = int64_t{1} << 24;
+  option("--n", options->n, "Output channels in decode")->check(CLI::Range(int64_t{1}, kMost));
+  option("--k", options->k, "Depth in decode")->check(CLI::Range(int64_t{1}, kMost));
+  option("--decode-rows", options->decode_rows, "Rows in decode; 0 leaves it out")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  option("--prefill-n", options->prefill_n, "Output channels in prefill")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  option("--prefill-k", options->prefill_k, "Depth in prefill")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  option("--prefill-rows", options->prefill_rows, "Rows in prefill; 0 leaves it out")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  option("--megabytes", options->megabytes, "Weights that decode streams")
+      ->check(CLI::Range(size_t{1}, size_t{1} << 20));
+  command->add_flag("--scalar", options->scalar, "Scalar kernels as well (slow)");
+  command->callback([options, &exit_code] {
+    if (Status status = bench::run(*options); !status) exit_code = report(status.error());
+  });
 }
+
+}  // namespace tw

@@ -1,4 +1,4 @@
-// `tilewright bench`: speed of the model alone, without server, scheduler and sampling.
+// `tilewright bench latency`: speed of the model alone, without server, scheduler and sampling.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "apps/bench/bench_commands.h"
 #include "apps/commands.h"
 #include "apps/model_session.h"
 #include "core/chrome_trace.h"
@@ -149,9 +150,9 @@ Status bench(const BenchOptions& options) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app, int& exit_code) {
-  auto* command =
-      app.add_subcommand("bench", "Measure prefill and decode of a model, nothing around it");
+void add_bench_latency_command(CLI::App& bench_command, int& exit_code) {
+  auto* command = bench_command.add_subcommand(
+      "latency", "Measure prefill and decode of a model, nothing around it");
   auto options = std::make_shared<BenchOptions>();
   options->model.log.level = "warning";
   options->model.add_to(*command);

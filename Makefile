@@ -11,7 +11,7 @@ HOST ?= 127.0.0.1
 PORT ?= 30000
 PYTHON := .venv/bin/python
 
-.PHONY: help setup build run chat test test-unit test-contract test-sanitize test-thread test-xeon fuzz wheel \
+.PHONY: help setup build run chat test test-unit test-contract test-clients test-sanitize test-thread test-xeon fuzz wheel \
   bench bench-instructions models-table quality-table format lint clean
 
 help: ## list the verbs
@@ -43,6 +43,9 @@ test-unit: ## the GoogleTest programs of a finished build
 
 test-contract: ## the official OpenAI clients against a running server
 	@tests/contract/run.sh $(BUILD)/apps/tilewright $(MODEL)
+
+test-clients: build ## LiteLLM, LangChain, lm-eval and GuideLLM against a running server (installs them first)
+	@tests/clients/run.sh $(BUILD)/apps/tilewright $(MODEL)
 
 test-sanitize: ## the unit tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory PRESET=asan build

@@ -340,11 +340,11 @@ void ModelOptions::add_to(CLI::App& command) {
                  "Do not keep the KV cache of finished requests for shared prefixes")
       ->group("Scheduling and memory");
   scheduling
-      ->add_option(
-          "--speculative-algorithm", engine.speculative_algorithm,
-          "Verify several guessed tokens per step: NGRAM guesses what followed the last "
-          "tokens before, STANDALONE what a smaller model says, NEXTN what the checkpoint's "
-          "own layer for it says (DeepSeek-V3, GLM-4.5). The output stays the same")
+      ->add_option("--speculative-algorithm", engine.speculative_algorithm,
+                   "Verify several guessed tokens per step: NGRAM guesses what followed the last "
+                   "tokens before, in the request or in finished ones, STANDALONE what a smaller "
+                   "model says, NEXTN what the checkpoint's "
+                   "own layer for it says (DeepSeek-V3, GLM-4.5). The output stays the same")
       ->group("Scheduling and memory");
   scheduling
       ->add_option("--speculative-draft-model-path", draft_model_path,

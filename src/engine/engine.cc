@@ -312,7 +312,9 @@ void ThreadedEngine::handle(Message& message) {
       end_with(std::move(sequence), FinishReason::abort);
     }
   } else if (auto* flush = std::get_if<Flush>(&message)) {
-    flush->done.set_value(scheduler_.flush_prefix_cache());
+    const bool flushed = scheduler_.flush_prefix_cache();
+    if (flushed && drafter_) drafter_->forget();
+    flush->done.set_value(flushed);
   } else if (auto* start = std::get_if<StartProfile>(&message)) {
     start->done.set_value(begin_profile(start->num_steps));
   } else if (auto* stop = std::get_if<StopProfile>(&message)) {
@@ -441,11 +443,7 @@ void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float>
 void ThreadedEngine::pool(const ScheduledSequence& entry) {
   Sequence& sequence = *entry.sequence;
   const Matrix<const float> states = model_->hidden_states();
-  const bool has_all = entry.num_states == entry.num_tokens;
-  const int32_t begin = sequence.num_computed - entry.num_tokens;
   for (int32_t i = 0; i < entry.num_states; ++i) {
-    if (has_all && !is_pooled(*sequence.request.pooling, begin + i, sequence.num_prompt()))
-      continue;
     sequence.pooled.add({states.row(entry.first_state + i), static_cast<size_t>(states.cols)});
   }
   if (!entry.samples) return;
@@ -567,6 +565,7 @@ void ThreadedEngine::end(std::unique_ptr<Sequence> sequence, EngineOutput output
                                                  : counters_.num_requests_finished);
   // Before the sink: whoever hears of the end may submit the next one at once.
   unfinished_.fetch_sub(1);
+  if (drafter_) drafter_->finish(*sequence);
   sequence->request.sink(std::move(output));
 }
 

@@ -94,8 +94,13 @@ void Scheduler::preempt_youngest() {
   ++num_preemptions_;
 }
 
+// A drafter computes only what it may have to guess for: a pooled prompt's pages lack its part.
+bool Scheduler::shares_pages(const Sequence& sequence) const {
+  return config_.enable_prefix_cache && !(config_.drafter_has_cache && sequence.request.pooling);
+}
+
 void Scheduler::release_pages(Sequence& sequence, bool keep_in_cache) {
-  if (keep_in_cache && config_.enable_prefix_cache) {
+  if (keep_in_cache && shares_pages(sequence)) {
     const int32_t complete = config_.drafter_has_cache
                                  ? std::min(sequence.num_computed, sequence.num_drafter_computed)
                                  : sequence.num_computed;
@@ -252,8 +257,8 @@ void Scheduler::build_batch() {
                              ? sequence.tokens[index]
                              : sequence.drafts[index - sequence.tokens.size()],
                          all_logits || (is_last && !pooling),
-                         config_.wants_all_states ||
-                             (pooling && is_pooled(*pooling, position, sequence.num_prompt())));
+                         pooling ? is_pooled(*pooling, position, sequence.num_prompt())
+                                 : config_.wants_all_states);
     }
     builder_.end_sequence();
     entry.num_logits = builder_.num_logits() - entry.first_logit;
@@ -266,7 +271,7 @@ void Scheduler::commit() {
     Sequence& sequence = *entry.sequence;
     sequence.num_computed += entry.num_tokens - entry.num_drafts;
     const bool prompt_done = sequence.num_computed >= sequence.num_prompt();
-    if (!prompt_done || sequence.prefix_shared || !config_.enable_prefix_cache) continue;
+    if (!prompt_done || sequence.prefix_shared || !shares_pages(sequence)) continue;
     // From here on others with the same prompt share it, also while this one goes on.
     cache_.insert(std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt())),
                   sequence.pages, sequence.cache_space());

@@ -37,7 +37,7 @@ struct SchedulerConfig {
   bool enable_prefix_cache = true;
   int32_t max_drafts = 0;          // of a sequence in a step
   bool drafter_has_cache = false;  // whose pages are shared as the model's are
-  bool wants_all_states = false;   // final hidden states of all tokens, for a drafter
+  bool wants_all_states = false;   // final hidden states of all tokens that a drafter follows
 };
 
 // A sequence's share of a step.
@@ -105,6 +105,7 @@ class Scheduler {
   bool grow(Sequence& sequence, int32_t num_tokens);
   bool grow_or_preempt(Sequence& sequence, int32_t num_tokens);
   void preempt_youngest();
+  bool shares_pages(const Sequence& sequence) const;
   void release_pages(Sequence& sequence, bool keep_in_cache);
   void admit_waiting();
   bool try_admit(Sequence& sequence);

@@ -8,6 +8,7 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/speculative/draft_length.h"
+#include "engine/speculative/ngram_state.h"
 #include "engine/speculative/state_rows.h"
 #include "nn/lora_adapter.h"
 
@@ -21,6 +22,7 @@ struct Sequence {
   int32_t num_computed = 0;     // tokens whose keys and values are in the cache
   std::vector<TokenId> drafts;  // guesses of what follows tokens, verified in the next step
   DraftLength draft_length;
+  NgramState ngram;                  // where repetitions are guessed from
   int32_t num_drafter_computed = 0;  // tokens whose keys and values a drafter's cache has
   StateRows states;                  // of the last tokens, where a drafter wants them
   int32_t num_cached = 0;            // prompt tokens that the prefix cache had, at first admission

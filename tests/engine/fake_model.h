@@ -29,11 +29,15 @@ class FakeModel final : public Model {
 
   // What follows a context, computed without pages: the oracle.
   static int32_t next_token(const std::vector<int32_t>& context) {
-    uint64_t hash = 1;
-    for (size_t i = 0; i < context.size(); ++i) {
-      hash = add(hash, static_cast<int32_t>(i), context[i]);
-    }
-    return static_cast<int32_t>(hash % kVocabSize);
+    return static_cast<int32_t>(hash_of(context) % kVocabSize);
+  }
+  // The logits of what follows, likewise.
+  static std::vector<float> logits_after(const std::vector<int32_t>& context) {
+    const uint64_t hash = hash_of(context);
+    std::vector<float> row(kVocabSize);
+    for (int64_t i = 0; i < kVocabSize; ++i) row[static_cast<size_t>(i)] = logit(hash, i);
+    row[hash % kVocabSize] = kLikeliest;
+    return row;
   }
 
   const ModelLimits& limits() const override { return limits_; }
@@ -94,6 +98,20 @@ class FakeModel final : public Model {
     int32_t position;
   };
 
+  static constexpr float kLikeliest = 5.0f;  // beside others in [0, 1)
+
+  static float logit(uint64_t hash, int64_t token) {
+    return static_cast<float>(mix(hash + static_cast<uint64_t>(token)) % 1000) * 1e-3f;
+  }
+
+  static uint64_t hash_of(const std::vector<int32_t>& context) {
+    uint64_t hash = 1;
+    for (size_t i = 0; i < context.size(); ++i) {
+      hash = add(hash, static_cast<int32_t>(i), context[i]);
+    }
+    return hash;
+  }
+
   static uint64_t add(uint64_t hash, int32_t position, int32_t token) {
     return mix(hash + static_cast<uint64_t>(position) * 1000003u + static_cast<uint64_t>(token));
   }
@@ -122,12 +140,11 @@ class FakeModel final : public Model {
     num_poisoned += hash == 0xbad ? 1 : 0;
     if (errs_every > 0 && position(batch, token_index) % errs_every == 0) hash += 1;
     for (int64_t i = 0; i < kVocabSize; ++i) {
-      row[i] = give_nan ? __builtin_nanf("")
-                        : static_cast<float>(mix(hash + static_cast<uint64_t>(i)) % 1000) * 1e-3f;
+      row[i] = give_nan ? __builtin_nanf("") : logit(hash, i);
     }
     const int32_t last = batch.token_ids[static_cast<size_t>(token_index)];
     row[cycle > 0 && hash != 0xbad ? (last + 1) % cycle : static_cast<int64_t>(hash % kVocabSize)] =
-        5.0f;
+        kLikeliest;
   }
 
   ModelLimits limits_;

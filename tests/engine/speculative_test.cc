@@ -2,30 +2,117 @@
 // is in engine_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <random>
 
 #include "engine/engine.h"
 #include "engine/fake_model.h"
 #include "engine/speculative/draft_length.h"
-#include "engine/speculative/ngram.h"
 #include "engine/speculative/state_rows.h"
+#include "engine/speculative/suffix_automaton.h"
 
 namespace tw {
 namespace {
 
 using testing_support::FakeModel;
 
-TEST(DraftByNgram, PrefersLongThenLateRepetitions) {
-  std::vector<TokenId> drafts;
-  draft_by_ngram(std::vector<TokenId>{1, 2, 3, 9, 2, 3, 8, 1, 2, 3}, 2, drafts);
-  EXPECT_EQ(drafts, (std::vector<TokenId>{9, 2}));
-  draft_by_ngram(std::vector<TokenId>{2, 3, 9, 2, 3, 8, 2, 3}, 1, drafts);
-  EXPECT_EQ(drafts, (std::vector<TokenId>{8}));
-  draft_by_ngram(std::vector<TokenId>{1, 2, 3}, 4, drafts);
-  EXPECT_TRUE(drafts.empty());
-  draft_by_ngram(std::vector<TokenId>{5}, 4, drafts);
-  EXPECT_TRUE(drafts.empty());
+std::vector<TokenId> continued(const SuffixAutomaton& text, const SuffixAutomaton::Match& match,
+                               int32_t count) {
+  std::vector<TokenId> tokens;
+  text.continue_from(match, count, tokens);
+  return tokens;
+}
+
+SuffixAutomaton automaton_of(const std::vector<TokenId>& tokens) {
+  SuffixAutomaton automaton(1 << 20);
+  for (const TokenId token : tokens) automaton.append(token);
+  return automaton;
+}
+
+TEST(SuffixAutomaton, GoesOnAsTheLongestRepetitionDidMostOften) {
+  const auto guess = [](const std::vector<TokenId>& tokens, int32_t count) {
+    const SuffixAutomaton text = automaton_of(tokens);
+    return continued(text, text.last_repetition(), count);
+  };
+  using Tokens = std::vector<TokenId>;
+  EXPECT_EQ(guess({1, 2, 3, 9, 2, 3, 8, 1, 2, 3}, 2), (Tokens{9, 2})) << "the longest";
+  EXPECT_EQ(guess({2, 3, 9, 2, 3, 8, 2, 3}, 1), (Tokens{8})) << "then the youngest";
+  EXPECT_EQ(guess({2, 3, 9, 2, 3, 9, 2, 3, 8, 2, 3}, 1), (Tokens{9}))
+      << "but more often goes first";
+  EXPECT_EQ(guess({1, 2, 3}, 4), Tokens());
+  EXPECT_EQ(guess({5, 1, 5}, 4), Tokens()) << "one token in common is too little";
+  EXPECT_EQ(guess({5}, 4), Tokens());
+  EXPECT_EQ(guess({}, 4), Tokens());
+  EXPECT_EQ(guess({4, 5, 6, 4, 5, 6, 4}, 7), (Tokens{5, 6, 4, 5, 6, 4, 5})) << "beyond its end";
+  EXPECT_EQ(guess({7, 7, 7, 7}, 5), Tokens(5, 7));
+}
+
+TEST(SuffixAutomaton, TextsBehindSeparatorsAreApart) {
+  const TokenId end = SuffixAutomaton::kSeparator;
+  SuffixAutomaton texts = automaton_of({1, 2, 3, end, 1, 2, 3, end, 3, 1, 2, 4});
+  SuffixAutomaton::Match match;
+  std::vector<TokenId> tokens;
+  for (const TokenId token : {9, 1, 2}) {
+    match = texts.advance(match, tokens, token);
+    tokens.push_back(token);
+  }
+  EXPECT_EQ(match.length, 2);
+  EXPECT_EQ(continued(texts, match, 5), std::vector<TokenId>{3}) << "nothing behind a text's end";
+  // It is valid while the texts grow ...
+  for (const TokenId token : {end, 1, 2, 5, end, 1, 2, 5, end, 1, 2, 5}) texts.append(token);
+  match = texts.advance(match, tokens, 5);
+  EXPECT_EQ(match.length, 3);
+  // ... and is made again when they start anew.
+  texts.clear();
+  for (const TokenId token : {8, 1, 2, 5, 6}) texts.append(token);
+  tokens.push_back(5);
+  match = texts.advance(match, tokens, 6);
+  EXPECT_EQ(match.length, 4);
+}
+
+// Against the definition, on texts of few different tokens, whose states split all the time.
+TEST(SuffixAutomaton, MatchesAreTheLongestSuffixesOfTheText) {
+  std::mt19937 random(5);
+  const auto ends_in = [](std::span<const TokenId> text, std::span<const TokenId> sequence) {
+    for (size_t length = sequence.size(); length > 0; --length) {
+      if (!std::ranges::search(text, sequence.last(length)).empty()) return length;
+    }
+    return size_t{0};
+  };
+  for (int round = 0; round < 40; ++round) {
+    const auto draw = [&] { return static_cast<TokenId>(random() % (2 + random() % 3)); };
+    SuffixAutomaton automaton(1 << 20);
+    std::vector<TokenId> text, other;
+    SuffixAutomaton::Match match;
+    for (int i = 0; i < 120; ++i) {
+      text.push_back(draw());
+      automaton.append(text.back());
+      const TokenId next = draw();
+      match = automaton.advance(match, other, next);
+      other.push_back(next);
+      ASSERT_EQ(match.length, ends_in(text, other)) << "round " << round << ", token " << i;
+      const std::span<const TokenId> all = text;
+      size_t repeated = text.size() - 1;
+      while (repeated > 0 &&
+             std::ranges::search(all.first(text.size() - 1), all.last(repeated)).empty()) {
+        --repeated;
+      }
+      ASSERT_EQ(automaton.last_repetition().length, repeated) << "round " << round << ", " << i;
+    }
+  }
+}
+
+TEST(SuffixAutomaton, MemoryIsBounded) {
+  std::mt19937 random(6);
+  SuffixAutomaton automaton(1000);
+  size_t largest = 0;
+  for (int i = 0; i < 20000; ++i) {
+    automaton.append(static_cast<TokenId>(random() % (i % 2000 < 1000 ? 5 : 50000)));
+    EXPECT_LE(automaton.num_tokens(), 1000);
+    largest = std::max(largest, automaton.num_bytes());
+  }
+  EXPECT_LT(largest, 200u * 1000);
 }
 
 TEST(DraftCosts, TellsRowsFromStepsByTheirDifferences) {
@@ -157,6 +244,11 @@ class DraftModelTest : public ::testing::Test {
     start(config, std::move(fake), nullptr);
   }
 
+  void start_ngram(EngineConfig config) {
+    config.speculative_algorithm = "NGRAM";
+    start(config, std::make_unique<FakeModel>(400), nullptr);
+  }
+
   void start(EngineConfig config, std::unique_ptr<Model> fake, std::unique_ptr<Model> fake_draft) {
     config.speculative_num_steps = 4;  // not by the clock
     auto created = Engine::create(std::move(fake), config, std::move(fake_draft));
@@ -254,6 +346,46 @@ TEST_F(DraftModelTest, ALayerThatGuessesGetsTheStateBeforeEachToken) {
 TEST_F(DraftModelTest, ALayerThatGuessesFollowsSharedEvictedAndPreemptedPages) {
   make_with_layer(kPressure);
   generate_under_pressure();
+}
+
+// Nothing is generated from them, so there is nothing to guess; and their pages, which lack the
+// drafter's part, are nobody else's prefix.
+TEST_F(DraftModelTest, PooledPromptsAreNotFollowed) {
+  make_with_layer({.page_size = 4});
+  const std::vector<TokenId> prompt(30, 5);
+  Request request;
+  request.prompt = prompt;
+  request.pooling = Pooling::mean;
+  std::promise<EngineOutput> end;
+  request.sink = [&end](EngineOutput&& output) { end.set_value(std::move(output)); };
+  ASSERT_TRUE(engine->submit(std::move(request)));
+  const EngineOutput output = end.get_future().get();
+  ASSERT_EQ(output.embedding.size(), 2u);
+  EXPECT_EQ(output.embedding[1], 14.5f) << "the mean of 30 positions";
+  EXPECT_EQ(draft->num_steps, 0);
+  generate(prompt, 40).wait();
+  EXPECT_EQ(engine->stats().cached_tokens_total, 0);
+  EXPECT_EQ(layer->num_unknown_states, 1);
+  EXPECT_GT(engine->stats().accepted_draft_tokens_total, 20);
+}
+
+// What one request said is guessed for the next, until the cache is flushed.
+TEST_F(DraftModelTest, TextsOfFinishedRequestsAreGuessedFrom) {
+  const auto accepted = [this] { return engine->stats().accepted_draft_tokens_total; };
+  EngineConfig config;
+  for (const bool keeps : {true, false}) {
+    config.disable_radix_cache = !keeps;
+    start_ngram(config);
+    generate({1, 2, 3}, 60).wait();
+    const int64_t alone = accepted();
+    EXPECT_LT(alone, 20) << "random text";
+    generate({1, 2, 3}, 60).wait();
+    EXPECT_EQ(accepted() > alone + 30, keeps);
+    EXPECT_TRUE(engine->flush_cache());
+    const int64_t before = accepted();
+    generate({1, 2, 3}, 60).wait();
+    EXPECT_LT(accepted() - before, 20) << "flushed";
+  }
 }
 
 TEST_F(DraftModelTest, StopsGuessingAtTheEndOfItsOwnContext) {

@@ -30,6 +30,7 @@ std::vector<std::vector<TokenId>> make_prompts() {
     for (size_t k = 0; k < extra; ++k) {
       prompt.push_back(static_cast<TokenId>(100 + random() % 20000));
     }
+    if (i % 4 == 1) prompt.insert(prompt.end(), prompt.begin(), prompt.end());
     prompts.push_back(std::move(prompt));
   }
   return prompts;
@@ -126,6 +127,31 @@ TYPED_TEST(GreedyEquality, WhenMemoryRunsOutAndRequestsArePreempted) {
   Served served = this->serve(2, config);
   ASSERT_TRUE(served.engine);
   this->expect_equal(greedy(*served.engine, this->prompts_, kNewTokens));
+}
+
+// In a batch whose prompts come in chunks, again with their prefixes from the cache, and alone.
+// Prompts repeat themselves, so that there is something to guess.
+TYPED_TEST(GreedyEquality, WithGuessedTokens) {
+  EngineConfig config;
+  config.chunked_prefill_size = 64;
+  config.speculative_algorithm = "NGRAM";
+  config.speculative_num_steps = 4;
+  Served served = this->serve(2, config);
+  ASSERT_TRUE(served.engine);
+  constexpr size_t kSome = 10;
+  const std::vector<std::vector<TokenId>> some(this->prompts_.begin(),
+                                               this->prompts_.begin() + kSome);
+  const std::vector<std::vector<TokenId>> expected(this->expected_.begin(),
+                                                   this->expected_.begin() + kSome);
+  EXPECT_EQ(greedy(*served.engine, some, kNewTokens), expected);
+  EXPECT_EQ(greedy(*served.engine, some, kNewTokens), expected);
+  EXPECT_GT(served.engine->stats().cached_tokens_total, 300);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(greedy(*served.engine, {some[i]}, kNewTokens)[0], expected[i]);
+  }
+  const EngineStats stats = served.engine->stats();
+  EXPECT_GT(stats.accepted_draft_tokens_total, 50);
+  EXPECT_LT(stats.accepted_draft_tokens_total, stats.draft_tokens_total) << "none was wrong";
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ int32_t DraftModel::within_context(int32_t num_tokens) const {
 void DraftModel::follow(std::span<const ScheduledSequence> step, Matrix<const float> states) {
   for (const ScheduledSequence& entry : step) {
     Sequence& sequence = *entry.sequence;
+    if (sequence.request.pooling) continue;
     const int32_t begin = sequence.num_computed - (entry.num_tokens - entry.num_drafts);
     if (wants_states()) {
       sequence.states.put(begin, rows_of(states, entry.first_state, entry.num_states));

@@ -35,7 +35,8 @@ class Drafter {
   }
   virtual void adopt_caller() {}
 
-  // Whether follow() needs the model's final hidden states of all tokens.
+  // Whether follow() needs the model's final hidden states of all tokens, but of pooled prompts,
+  // which nothing is guessed for.
   virtual bool wants_states() const { return false; }
 
   // The model has computed these sequences' shares of a step; nothing is sampled from it yet.
@@ -43,6 +44,11 @@ class Drafter {
   virtual void follow(std::span<const ScheduledSequence> step, Matrix<const float> states) {}
 
   virtual void propose(std::span<const DraftRequest> requests) = 0;
+
+  // The sequence has ended, and goes.
+  virtual void finish(const Sequence& sequence) {}
+  // Drops what is kept of those that went, as the prefix cache does.
+  virtual void forget() {}
 };
 
 }  // namespace tw

@@ -13,7 +13,7 @@ Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config, Mode
   TW_CHECK(!draft_model || algorithm == "STANDALONE");
   const int64_t vocab_size = model.limits().vocab_size;
   if (algorithm.empty()) return nullptr;
-  if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>();
+  if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>(!config.disable_radix_cache);
   if (algorithm == "STANDALONE") {
     if (!draft_model) {
       return error(ErrorCode::invalid_argument,

@@ -2,34 +2,52 @@
 
 #include <algorithm>
 
+#include "engine/scheduler.h"
+
 namespace tw {
-namespace {
 
-constexpr size_t kShortest = 2, kLongest = 8;
-
-}  // namespace
-
-void draft_by_ngram(std::span<const TokenId> tokens, int32_t max_drafts,
-                    std::vector<TokenId>& drafts) {
-  drafts.clear();
-  size_t best_length = kShortest - 1, best_end = 0;
-  for (size_t end = tokens.size() - 1; end > best_length && best_length < kLongest; --end) {
-    size_t length = 0;
-    const size_t most = std::min(kLongest, end);
-    while (length < most && tokens[end - 1 - length] == tokens[tokens.size() - 1 - length]) {
-      ++length;
-    }
-    if (length > best_length) best_length = length, best_end = end;
+// Prompts chunk by chunk: a long one at once would hold up everybody's next token.
+void NgramDrafter::follow(std::span<const ScheduledSequence> step, Matrix<const float> states) {
+  for (const ScheduledSequence& entry : step) {
+    if (!entry.sequence->request.pooling) see(*entry.sequence, entry.sequence->num_computed);
   }
-  if (best_end == 0 || max_drafts <= 0) return;
-  const size_t count = std::min(static_cast<size_t>(max_drafts), tokens.size() - best_end);
-  const auto followers = tokens.subspan(best_end, count);
-  drafts.assign(followers.begin(), followers.end());
+}
+
+void NgramDrafter::see(Sequence& sequence, int32_t num_tokens) const {
+  NgramState& state = sequence.ngram;
+  if (!state.own) {
+    state.own = std::make_unique<SuffixAutomaton>(kOwnTokens);
+    state.num_seen = std::max(0, sequence.num_prompt() - kOwnTokens);
+  }
+  const std::span<const TokenId> tokens = sequence.tokens;
+  for (; state.num_seen < num_tokens; ++state.num_seen) {
+    const auto index = static_cast<size_t>(state.num_seen);
+    state.own->append(tokens[index]);
+    state.earlier = earlier_.advance(state.earlier, tokens.first(index), tokens[index]);
+  }
 }
 
 void NgramDrafter::propose(std::span<const DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
-    draft_by_ngram(request.sequence->tokens, request.limit, request.sequence->drafts);
+    Sequence& sequence = *request.sequence;
+    see(sequence, sequence.num_tokens());
+    const NgramState& state = sequence.ngram;
+    const SuffixAutomaton::Match own = state.own->last_repetition();
+    const bool earlier_is_longer = state.earlier.length > own.length;
+    (earlier_is_longer ? earlier_ : *state.own)
+        .continue_from(earlier_is_longer ? state.earlier : own, request.limit, sequence.drafts);
+  }
+}
+
+// What the prefix cache had of the prompt came from a request that finished before.
+void NgramDrafter::finish(const Sequence& sequence) {
+  if (!keeps_texts_ || sequence.num_output() == 0) return;
+  constexpr int32_t kSharedContext = 16;
+  const int32_t begin = std::max(
+      {0, sequence.num_cached - kSharedContext, sequence.num_tokens() - kEarlierTokens / 4});
+  earlier_.append(SuffixAutomaton::kSeparator);
+  for (int32_t i = begin; i < sequence.num_tokens(); ++i) {
+    earlier_.append(sequence.tokens[static_cast<size_t>(i)]);
   }
 }
 

@@ -31,7 +31,7 @@ chat: build ## talk to SmolLM2-135M-Instruct in the terminal
 	@$(BUILD)/apps/tilewright chat --model-path $(MODEL)
 
 wheel: build ## the Python package: a wheel in build/wheels, tested in a new environment
-	@python/build_wheel.sh $(PYTHON)
+	@WERROR=$(WERROR) python/build_wheel.sh $(PYTHON)
 
 test: lint build ## everything: lint, unit, golden, property, command and contract tests, short fuzzing
 	@tools/fetch_tokenizers.sh

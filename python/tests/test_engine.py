@@ -20,6 +20,27 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 GREEDY = {"temperature": 0, "max_new_tokens": 12}
 
 
+class Adapters(unittest.TestCase):
+    def test_requests_name_adapters(self):
+        models = ROOT / ".cache/test-models"
+        if not (models / "lora-mistral-all").exists():
+            self.skipTest("tools/proxy/make_proxy.py --tests makes the adapters")
+        with tilewright.Engine(models / "tiny-mistral", lora_paths={"all": models / "lora-mistral-all"},
+                               max_lora_rank=16, max_total_tokens=1024) as engine:
+            def ask(adapter):
+                fields = {"lora_path": adapter} if adapter else {}
+                return engine.generate(input_ids=[5, 6, 7], sampling_params=GREEDY, **fields)["output_ids"]
+            plain, adapted = ask(None), ask("all")
+            self.assertNotEqual(plain, adapted)
+            engine.load_lora_adapter("some", models / "lora-mistral-some")
+            self.assertNotEqual(ask("some"), adapted)
+            engine.unload_lora_adapter("all")
+            with self.assertRaises(tilewright.RequestError):
+                ask("all")
+            with self.assertRaises(tilewright.RequestError):
+                engine.load_lora_adapter("other", models / "lora-glm4")
+
+
 class WithEngine(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -35,6 +56,16 @@ class WithEngine(unittest.TestCase):
         several = self.engine.generate(["The capital of France is", "One, two,"], GREEDY)
         self.assertEqual(several[0]["text"], answer["text"])
         self.assertEqual(len(several), 2)
+
+    def test_logprobs(self):
+        text = "The capital of France is Paris"
+        found = self.engine.logprobs(text, top_logprobs_num=2)
+        self.assertEqual(found["token_ids"], self.engine.tokenize(text))
+        self.assertIsNone(found["logprobs"][0])
+        self.assertGreater(found["logprobs"][-1], math.log(0.2), "Paris is likely")
+        self.assertEqual(len(found["top"][-1]), 2)
+        self.assertGreaterEqual(found["top"][-1][0][0], found["logprobs"][-1])
+        self.assertEqual(self.engine.logprobs([text, "One"])[0]["logprobs"], found["logprobs"])
 
     def test_stream(self):
         whole = self.engine.generate("One, two, three,", GREEDY)["text"]

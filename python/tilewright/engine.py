@@ -171,6 +171,24 @@ class Engine:
         return self._ask("/v1/score", {"query": query, "items": items, "label_token_ids": list(label_token_ids),
                                        "apply_softmax": apply_softmax, "item_first": item_first})["scores"]
 
+    def logprobs(self, prompt: Optional[Prompt] = None, *, input_ids: Optional[TokenIds] = None,
+                 top_logprobs_num: int = 0) -> Union[Fields, List[Fields]]:
+        """How likely the model thinks a text (or ids) is, of several a list.
+
+        Returns:
+            {"token_ids", "logprobs", "top"}: each token's natural log-probability given those before it
+            (None for the first), and with top_logprobs_num (to 20) the likeliest tokens at its place as
+            pairs (logprob, id).
+        """
+        answer = self.generate(prompt, {"max_new_tokens": 0}, input_ids=input_ids, return_logprob=True,
+                               logprob_start_len=0, top_logprobs_num=top_logprobs_num)
+        found = [{"token_ids": [entry[1] for entry in meta["input_token_logprobs"]],
+                  "logprobs": [entry[0] for entry in meta["input_token_logprobs"]],
+                  "top": [place and [(entry[0], entry[1]) for entry in place]
+                          for place in meta.get("input_top_logprobs") or []]}
+                 for meta in (each["meta_info"] for each in (answer if isinstance(answer, list) else [answer]))]
+        return found if isinstance(answer, list) else found[0]
+
     def tokenize(self, text: Prompt, add_special_tokens: bool = True) -> Union[List[int], List[List[int]]]:
         """The ids of a text, or of each."""
         return self._ask("/tokenize", {"prompt": text, "add_special_tokens": add_special_tokens})["tokens"]

@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_folder.h"
+#include "hub/model_fetch.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors_writer.h"
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 struct ConvertOptions {
   std::string input;
+  std::string revision = "main";
   std::string output;
   bool force = false;
   double max_shard_gib = 5;
@@ -59,11 +61,13 @@ Expected<SafetensorsParts> weights_of(const Checkpoint& checkpoint) {
 }
 
 Status convert(const ConvertOptions& options) {
-  auto checkpoint = Checkpoint::open(options.input);
+  const auto input = fetch_model(options.input, options.revision, HubSettings::from_environment());
+  if (!input) return tl::unexpected(input.error());
+  auto checkpoint = Checkpoint::open(*input);
   if (!checkpoint) return forward_error(checkpoint);
   auto weights = weights_of(**checkpoint);
   if (!weights) return forward_error(weights);
-  if (Status status = make_model_folder(options.input, options.output, options.force); !status) {
+  if (Status status = make_model_folder(input->string(), options.output, options.force); !status) {
     return status;
   }
   const fs::path folder = options.output;
@@ -90,7 +94,13 @@ void add_convert_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "convert", "Write a GGUF file as a Hugging Face folder (safetensors, bf16)");
   auto options = std::make_shared<ConvertOptions>();
-  command->add_option("input", options->input, "GGUF file")->required();
+  command
+      ->add_option("input", options->input,
+                   "GGUF file, or a model of the Hugging Face hub with its :TAG")
+      ->required();
+  command
+      ->add_option("--revision", options->revision, "Branch, tag or commit of a model of the hub")
+      ->capture_default_str();
   command->add_option("output", options->output, "Folder to write")->required();
   command->add_flag("--force", options->force, "Write into a folder that is not empty");
   command->add_option("--max-shard-size", options->max_shard_gib, "Largest file, in GiB")

@@ -8,6 +8,7 @@
 #include "apps/commands.h"
 #include "apps/model_folder.h"
 #include "core/cpu.h"
+#include "hub/model_fetch.h"
 #include "weights/checkpoint.h"
 #include "weights/quantize/quantized_model.h"
 
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 
 struct QuantizeOptions {
   std::string input;
+  std::string revision = "main";
   std::string output;
   QuantizationOptions quantization;
   bool force = false;
@@ -51,16 +53,18 @@ Status copy_companions(const fs::path& from, const fs::path& to) {
 }
 
 Status quantize(const QuantizeOptions& options) {
-  auto checkpoint = Checkpoint::open(options.input);
+  const auto input = fetch_model(options.input, options.revision, HubSettings::from_environment());
+  if (!input) return tl::unexpected(input.error());
+  auto checkpoint = Checkpoint::open(*input);
   if (!checkpoint) return forward_error(checkpoint);
   ThreadTeam team(options.threads > 0 ? options.threads : usable_cpu_count());
   auto model = plan_quantized_model(**checkpoint, options.quantization, team);
   if (!model) return forward_error(model);
-  if (Status status = make_model_folder(options.input, options.output, options.force); !status) {
+  if (Status status = make_model_folder(input->string(), options.output, options.force); !status) {
     return status;
   }
   const fs::path folder = options.output;
-  if (Status status = copy_companions(options.input, folder); !status) return status;
+  if (Status status = copy_companions(*input, folder); !status) return status;
   if (Status status = write_weights(folder, model->parts, options.max_shard_gib, "quantizing");
       !status) {
     return status;
@@ -79,9 +83,14 @@ void add_quantize_command(CLI::App& app, int& exit_code) {
       "quantize", "Write a model's folder with its linear layers quantized (compressed-tensors)");
   auto options = std::make_shared<QuantizeOptions>();
   command
-      ->add_option("--model-path,--model,-m", options->input,
-                   "Folder with config.json and safetensors in bf16, f16 or f32")
+      ->add_option(
+          "--model-path,--model,-m", options->input,
+          "Folder with config.json and safetensors in bf16, f16 or f32, or such a model of "
+          "the Hugging Face hub")
       ->required();
+  command
+      ->add_option("--revision", options->revision, "Branch, tag or commit of a model of the hub")
+      ->capture_default_str();
   command->add_option("--quantization,-q", options->quantization.name, quantization_names())
       ->required();
   command->add_option("--output,-o", options->output, "Folder to write")->required();

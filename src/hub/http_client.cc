@@ -105,8 +105,10 @@ struct HttpClient::Transfer {
   }
 };
 
-HttpClient::HttpClient(std::string token)
-    : token_(std::move(token)), handle_(std::make_unique<Handle>()) {}
+HttpClient::HttpClient(std::string token, std::string certificates)
+    : token_(std::move(token)),
+      certificates_(std::move(certificates)),
+      handle_(std::make_unique<Handle>()) {}
 
 HttpClient::~HttpClient() = default;
 
@@ -124,6 +126,7 @@ Expected<HttpAnswer> HttpClient::perform(const std::string& url, Transfer& trans
   }
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "tilewright");
+  if (!certificates_.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, certificates_.c_str());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->failure);

@@ -23,7 +23,8 @@ struct HttpAnswer {
 class HttpClient {
  public:
   // `token`: sent to the host that is asked, not to those it redirects to; empty: none.
-  explicit HttpClient(std::string token);
+  // `certificates`: see HubSettings.
+  explicit HttpClient(std::string token, std::string certificates = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -46,6 +47,7 @@ class HttpClient {
   Expected<HttpAnswer> perform(const std::string& url, Transfer& transfer);
 
   std::string token_;
+  std::string certificates_;
   struct Handle;
   std::unique_ptr<Handle> handle_;
 };

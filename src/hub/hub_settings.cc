@@ -28,6 +28,19 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
+// The first that is named, or that a distribution has.
+std::string find_certificates(const std::string& for_requests, const std::string& for_openssl) {
+  for (const std::string& named : {for_requests, for_openssl}) {
+    if (!named.empty()) return named;
+  }
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    std::error_code ignored;
+    if (fs::exists(path, ignored)) return path;
+  }
+  return {};
+}
+
 }  // namespace
 
 HubSettings HubSettings::from(const Variables& variables) {
@@ -47,6 +60,7 @@ HubSettings HubSettings::from(const Variables& variables) {
     settings.endpoint = endpoint;
     while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
   }
+  settings.certificates = find_certificates(get("REQUESTS_CA_BUNDLE"), get("SSL_CERT_FILE"));
   settings.token = get("HF_TOKEN");
   if (settings.token.empty()) {
     settings.token = trim(first_line(path_or("HF_TOKEN_PATH", home / "token")));

@@ -55,7 +55,7 @@ class ModelFetch {
 };
 
 // body(client, index) for each index, on several threads with a connection each; the first error.
-Status for_each_in_parallel(size_t count, const std::string& token,
+Status for_each_in_parallel(size_t count, const HubSettings& settings,
                             const std::function<Status(HttpClient&, size_t)>& body) {
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
@@ -64,7 +64,7 @@ Status for_each_in_parallel(size_t count, const std::string& token,
   std::vector<std::thread> threads;
   for (size_t i = 0; i < std::min(count, kMaxConnections); ++i) {
     threads.emplace_back([&] {
-      HttpClient client(token);
+      HttpClient client(settings.token, settings.certificates);
       for (size_t index = next++; index < count && !failed; index = next++) {
         Status status = body(client, index);
         if (status) continue;
@@ -79,7 +79,7 @@ Status for_each_in_parallel(size_t count, const std::string& token,
 }
 
 Expected<Listing> ModelFetch::ask_hub() {
-  HttpClient client(settings_.token);
+  HttpClient client(settings_.token, settings_.certificates);
   const std::string url = fmt::format("{}/api/models/{}/revision/{}", settings_.endpoint,
                                       id_.repository, escape_path(revision_));
   const auto answer = client.get_text(url);
@@ -151,8 +151,8 @@ Status ModelFetch::check_space(const std::vector<RemoteFile>& files) const {
 
 Status ModelFetch::download(const std::string& commit, std::vector<std::string> missing) {
   std::vector<RemoteFile> files(missing.size());
-  Status status = for_each_in_parallel(
-      missing.size(), settings_.token, [&](HttpClient& client, size_t i) -> Status {
+  Status status =
+      for_each_in_parallel(missing.size(), settings_, [&](HttpClient& client, size_t i) -> Status {
         auto file = look_up(client, missing[i],
                             fmt::format("{}/{}/resolve/{}/{}", settings_.endpoint, id_.repository,
                                         commit, escape_path(missing[i])));
@@ -178,7 +178,7 @@ Status ModelFetch::download(const std::string& commit, std::vector<std::string> 
   ProgressBar progress("downloading " + id_.repository, total >> 20, "MiB");
   std::mutex mutex;
   int64_t done = 0;
-  status = for_each_in_parallel(wanted.size(), settings_.token, [&](HttpClient& client, size_t i) {
+  status = for_each_in_parallel(wanted.size(), settings_, [&](HttpClient& client, size_t i) {
     return download_blob(client, cache_, wanted[i], [&](int64_t bytes) {
       std::lock_guard lock(mutex);
       const int64_t before = done >> 20;

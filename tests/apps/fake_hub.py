@@ -4,6 +4,7 @@ revision's files, redirects from /resolve/ to another origin, ranges, refusals, 
 import hashlib
 import json
 import re
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -11,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class FakeHub:
     """Two origins, as the hub and its content network are. Tests change the attributes."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
+        """`certificate`: file with a certificate and its key, for HTTPS."""
         self.files = {}  # {(repository, revision): {name: bytes}}
         self.commits = {}  # {(repository, revision): commit}
         self.gated = set()  # repositories that need the token
@@ -27,8 +29,13 @@ class FakeHub:
                         for is_content in (False, True)]
         for server in self.servers:
             server.daemon_threads = True
+            if certificate:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(certificate)
+                server.socket = context.wrap_socket(server.socket, server_side=True)
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        self.url, self.content_url = (f"http://127.0.0.1:{s.server_address[1]}" for s in self.servers)
+        scheme = "https" if certificate else "http"
+        self.url, self.content_url = (f"{scheme}://127.0.0.1:{s.server_address[1]}" for s in self.servers)
 
     def close(self):
         for server in self.servers:

@@ -83,6 +83,28 @@ class Hub(unittest.TestCase):
             self.assertEqual(path.read_bytes(), FOLDER[path.name])
         self.assertFalse(self.incomplete())
 
+    def test_commands_that_write_folders_fetch_too(self):
+        for command in (("convert", "org/model", str(self.home / "out")),
+                        ("quantize", "--model-path", "org/model", "-q", "int8", "-o", str(self.home / "out"))):
+            result = self.run_command(*command)
+            # The model has no layers; what is missing is said of the fetched one.
+            self.assertIn("snapshots/c0ffee", result.stderr)
+            self.assertNotIn("org/model:", result.stderr)
+
+    @unittest.skipUnless(shutil.which("openssl"), "makes the certificate")
+    def test_certificates_that_are_trusted(self):
+        certificate = self.home / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=hub", "-days", "1",
+                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", certificate, "-out", self.home / "c.pem"],
+                       check=True, capture_output=True)
+        with open(certificate, "ab") as file:
+            file.write((self.home / "c.pem").read_bytes())
+        hub = FakeHub(certificate)
+        self.addCleanup(hub.close)
+        hub.add("org/model", FOLDER)
+        self.expect_refused(self.inspect("org/model", HF_ENDPOINT=hub.url), "certificate", code=1)
+        self.expect_model(self.inspect("org/model", HF_ENDPOINT=hub.url, SSL_CERT_FILE=str(self.home / "c.pem")))
+
     def test_what_is_there_is_not_fetched_again(self):
         self.expect_model(self.inspect("org/model"))
         del self.hub.requests[:]

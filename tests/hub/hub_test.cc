@@ -93,6 +93,9 @@ TEST(HubSettings, FollowTheVariablesOfHuggingFaceHub) {
   EXPECT_EQ(settings.token, "hf_x");
   EXPECT_TRUE(settings.offline);
   EXPECT_EQ(settings_of({{"HF_HUB_CACHE", "/c"}, {"HF_HOME", "/h"}}).cache, "/c");
+  EXPECT_EQ(settings_of({{"SSL_CERT_FILE", "/s"}}).certificates, "/s");
+  EXPECT_EQ(settings_of({{"SSL_CERT_FILE", "/s"}, {"REQUESTS_CA_BUNDLE", "/r"}}).certificates,
+            "/r");
 }
 
 TEST(HubSettings, TheTokenMayLieInAFile) {

@@ -1,21 +1,28 @@
 #include "server/completion_request.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "server/prompt_inputs.h"
 
 namespace tw {
 namespace {
 
-void check_choices(RequestFields& fields, const CompletionRequest& request) {
+void read_best_of(RequestFields& fields, CompletionRequest& request) {
   const int32_t n = request.openai.generation.n;
-  if (static_cast<int64_t>(request.prompts.size()) * n > kMaxChoices) {
-    fields.fail("n", n,
-                fmt::format("at most {} with {} prompts: {} choices are allowed",
+  request.best_of = n;
+  const char* name = fields.read("best_of", request.best_of, {.min = n}) ? "best_of" : "n";
+  if (static_cast<int64_t>(request.prompts.size()) * request.best_of > kMaxChoices) {
+    fields.fail(name, request.best_of,
+                fmt::format("at most {} with {} prompts: {} generations are allowed",
                             kMaxChoices / static_cast<int32_t>(request.prompts.size()),
                             request.prompts.size(), kMaxChoices));
   }
-  int32_t best_of = n;
-  if (fields.read("best_of", best_of, {.min = 1}) && best_of != n) {
-    fields.fail("best_of", best_of, fmt::format("absent or equal to n ({})", n));
+  if (request.openai.stream && request.best_of > n) {
+    fields.fail("best_of", request.best_of,
+                fmt::format("absent or equal to n ({}) in a stream: which are best is known at the "
+                            "end alone",
+                            n));
   }
 }
 
@@ -30,7 +37,7 @@ ApiExpected<CompletionRequest> parse_completion_request(const Json& body,
   request.openai.generation.max_new_tokens = kDefaultMaxTokens;
   read_openai_common(fields, request.openai);
   read_prompts(fields, "prompt", kMaxChoices, request.prompts);
-  if (!fields.failed()) check_choices(fields, request);
+  if (!fields.failed()) read_best_of(fields, request);
   fields.read("echo", request.echo);
   fields.read("logprobs", request.logprobs, {.min = 0, .max = kMaxTopLogprobs});
   std::string suffix;
@@ -39,6 +46,16 @@ ApiExpected<CompletionRequest> parse_completion_request(const Json& body,
   }
   if (fields.failed()) return tl::unexpected(fields.take_error());
   return request;
+}
+
+std::vector<size_t> best_generations(std::span<const double> mean_logprobs, int32_t n) {
+  std::vector<size_t> order(mean_logprobs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (order.size() <= static_cast<size_t>(n)) return order;
+  std::ranges::stable_sort(order,
+                           [&](size_t a, size_t b) { return mean_logprobs[a] > mean_logprobs[b]; });
+  order.resize(static_cast<size_t>(n));
+  return order;
 }
 
 }  // namespace tw

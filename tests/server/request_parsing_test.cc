@@ -220,7 +220,8 @@ TEST(RequestParsing, bad_completion_requests) {
        {R"({})", R"({"prompt": []})", R"({"prompt": 5})", R"({"prompt": ["a", 1]})",
         R"({"prompt": [1, "a"]})", R"({"prompt": [[1], "a"]})", R"({"prompt": [[1.5]]})",
         R"({"prompt": [-1]})", R"({"prompt": {}})", R"({"prompt": "a", "suffix": "b"})",
-        R"({"prompt": "a", "best_of": 2})", R"({"prompt": "a", "logprobs": 21})",
+        R"({"prompt": "a", "n": 3, "best_of": 2})", R"({"prompt": "a", "best_of": 129})",
+        R"({"prompt": "a", "best_of": 2, "stream": true})", R"({"prompt": "a", "logprobs": 21})",
         R"({"prompt": "a", "logprobs": true})", R"({"prompt": "a", "echo": 1})",
         R"({"prompt": ["a", "b"], "n": 100})"}) {
     const auto request = parse_completion_request(json_of(text), {});
@@ -229,6 +230,7 @@ TEST(RequestParsing, bad_completion_requests) {
     EXPECT_TRUE(request.error().param) << text;
   }
   EXPECT_TRUE(parse_completion_request(json_of(R"({"prompt": "a", "n": 2, "best_of": 2})"), {}));
+  EXPECT_TRUE(parse_completion_request(json_of(R"({"prompt": "a", "n": 2, "best_of": 5})"), {}));
 }
 
 TEST(RequestParsing, generate_single_and_batch) {
@@ -307,6 +309,12 @@ TEST(HttpMessage, percent_decoding) {
   EXPECT_EQ(percent_decode("%41%"), "A%");
   EXPECT_EQ(percent_decode("%4"), "%4");
   EXPECT_EQ(percent_decode("%zz"), "%zz");
+}
+
+TEST(BestGenerations, HighestMeansFirst) {
+  const double means[] = {-2.0, -0.5, -1.0, -0.5};
+  EXPECT_EQ(best_generations(means, 3), std::vector<size_t>({1, 3, 2}));
+  EXPECT_EQ(best_generations(means, 4), std::vector<size_t>({0, 1, 2, 3})) << "none is left out";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // POST /v1/completions
+#include <algorithm>
 #include <ctime>
 
 #include "server/completion_request.h"
@@ -34,10 +35,13 @@ ApiExpected<PreparedCompletion> prepare_completion(Service& service, const std::
           text ? std::move(*text)
                : service.model().tokenizer.decode(*ids, false).value_or(std::string()));
     }
-    auto tasks = make_tasks(service, std::move(*ids), request->openai.generation);
+    GenerationOptions options = request->openai.generation;
+    options.n = request->best_of;
+    auto tasks = make_tasks(service, std::move(*ids), options);
     if (!tasks) return tl::unexpected(tasks.error());
     for (GenerationTask& task : *tasks) {
-      task.return_logprob = request->logprobs.has_value();
+      task.return_logprob =
+          request->logprobs.has_value() || request->best_of > request->openai.generation.n;
       task.return_prompt_logprob = request->echo && request->logprobs;
       task.num_top_logprobs = request->logprobs.value_or(0);
       task.rid = request->openai.rid;
@@ -76,8 +80,7 @@ class CompletionChoices {
     if (request.logprobs) piece.logprobs = empty_completion_logprobs();
     if (request.echo && !state.echoed) {
       state.echoed = true;
-      piece.text =
-          prepared_.echoes[update.index / static_cast<size_t>(request.openai.generation.n)];
+      piece.text = prepared_.echoes[update.index / static_cast<size_t>(request.best_of)];
       if (request.logprobs) append(update.prompt_logprobs, true, state, piece.logprobs);
     }
     piece.text += update.text;
@@ -117,10 +120,12 @@ asio::awaitable<void> answer_whole(Service& service, Responder& responder,
     std::string text;
     Json logprobs = nullptr;
     std::optional<GenerationEnd> end;
+    double sum_of_logprobs = 0;
+    int64_t num_tokens = 0;
   };
   std::vector<Choice> choices(group.size());
   CompletionChoices pieces(service.model().tokenizer, prepared, group.size());
-  UsageCounter usage(group.size(), prepared.request.openai.generation.n);
+  UsageCounter usage(group.size(), prepared.request.best_of);
   for (;;) {
     const auto updates = co_await group.next();
     if (updates.empty()) break;
@@ -134,17 +139,28 @@ asio::awaitable<void> answer_whole(Service& service, Responder& responder,
       choice.text += piece.text;
       if (prepared.request.logprobs) append_arrays(choice.logprobs, std::move(piece.logprobs));
       choice.end = update.end;
+      for (const TokenEvent& token : update.tokens) choice.sum_of_logprobs += token.logprob;
+      choice.num_tokens += static_cast<int64_t>(update.tokens.size());
       usage.record(update);
     }
   }
   if (group.cancelled()) co_return;
   Json answer = envelope(service.make_id("cmpl-"), service.model().name);
   Json& list = answer["choices"] = Json::array();
-  for (size_t i = 0; i < choices.size(); ++i) {
-    list.push_back({{"text", std::move(choices[i].text)},
-                    {"index", i},
-                    {"logprobs", std::move(choices[i].logprobs)},
-                    {"finish_reason", finish_reason_json(choices[i].end)}});
+  const auto of_prompt = static_cast<size_t>(prepared.request.best_of);
+  for (size_t first = 0; first < choices.size(); first += of_prompt) {
+    std::vector<double> means;
+    for (size_t i = first; i < first + of_prompt; ++i) {
+      means.push_back(choices[i].sum_of_logprobs /
+                      static_cast<double>(std::max<int64_t>(1, choices[i].num_tokens)));
+    }
+    for (const size_t i : best_generations(means, prepared.request.openai.generation.n)) {
+      Choice& choice = choices[first + i];
+      list.push_back({{"text", std::move(choice.text)},
+                      {"index", list.size()},
+                      {"logprobs", std::move(choice.logprobs)},
+                      {"finish_reason", finish_reason_json(choice.end)}});
+    }
   }
   answer["usage"] = usage.to_json();
   co_await responder.send(json_response(answer));

@@ -85,7 +85,7 @@ class Hub(unittest.TestCase):
 
     def test_commands_that_write_folders_fetch_too(self):
         for command in (("convert", "org/model", str(self.home / "out")),
-                        ("quantize", "--model-path", "org/model", "-q", "int8", "-o", str(self.home / "out"))):
+                        ("quantize", "--model-path", "org/model", "-q", "fp8", "-o", str(self.home / "out"))):
             result = self.run_command(*command)
             # The model has no layers; what is missing is said of the fetched one.
             self.assertIn("snapshots/c0ffee", result.stderr)
@@ -102,8 +102,9 @@ class Hub(unittest.TestCase):
         hub = FakeHub(certificate)
         self.addCleanup(hub.close)
         hub.add("org/model", FOLDER)
-        self.expect_refused(self.inspect("org/model", HF_ENDPOINT=hub.url), "certificate", code=1)
-        self.expect_model(self.inspect("org/model", HF_ENDPOINT=hub.url, SSL_CERT_FILE=str(self.home / "c.pem")))
+        self.expect_refused(self.inspect("org/model", HF_ENDPOINT=hub.url), "certificate")
+        self.expect_model(self.inspect("org/model", HF_ENDPOINT=hub.url,
+                                       REQUESTS_CA_BUNDLE=str(self.home / "c.pem")))
 
     def test_what_is_there_is_not_fetched_again(self):
         self.expect_model(self.inspect("org/model"))

@@ -99,7 +99,7 @@ def test_emoji_stay_whole(client, model):
             assert "\ufffd" not in choice.text or choice.finish_reason
 
 
-@pytest.mark.parametrize("field", [{"suffix": "."}, {"n": 4, "best_of": 3}], ids=["suffix", "best_of"])
+@pytest.mark.parametrize("field", [{"suffix": "."}, {"best_of": 3, "n": 4}], ids=["suffix", "best_of"])
 def test_refuses_what_it_cannot_do(client, model, field):
     with pytest.raises(openai.BadRequestError) as raised:
         complete(client, model, **field)

@@ -153,6 +153,12 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
   }
   loader.next_token_layer =
       &checkpoint == session.checkpoint.get() && options.engine.speculative_algorithm == "NEXTN";
+  // A draft model's ranks need not share experts.
+  auto expected = options.experts.expected_choices();
+  if (!expected) return forward_error(expected);
+  if (&checkpoint == session.checkpoint.get()) {
+    loader.experts = {options.experts.parallel_size, options.experts.num_redundant, &*expected};
+  }
   warn_of_small_nodes(checkpoint, *session.teams);
   if (!options.quantization.name.empty()) loader.quantization = options.quantization;
   Expected<std::unique_ptr<Model>> model;
@@ -300,6 +306,7 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--log-format", log.format, "Lines for people (text) or JSON objects (json)")
       ->capture_default_str();
 
+  experts.add_to(command, engine);
   CLI::App* scheduling = &command;
   scheduling
       ->add_option("--mem-fraction-static", engine.mem_fraction_static,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/expert_options.h"
 #include "core/cpu.h"
 #include "core/log.h"
 #include "core/status.h"
@@ -33,6 +34,7 @@ struct ModelOptions {
   int tensor_parallel_size = 1;
   std::string numa = "auto";  // see parallel/placement.h
   std::string cpu_bind;
+  ExpertOptions experts;
   int64_t context_length = 0;  // 0: the model's
   LogOptions log;
   EngineConfig engine;

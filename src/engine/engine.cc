@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "core/check.h"
+#include "engine/expert_balancer.h"
 #include "engine/kv_budget.h"
 #include "engine/scheduler.h"
 #include "engine/speculative/make_drafter.h"
@@ -55,7 +56,17 @@ struct StartProfile {
 struct StopProfile {
   std::promise<Expected<std::unique_ptr<EngineProfile>>> done;
 };
-using Message = std::variant<Submit, Abort, AbortAll, Flush, StartProfile, StopProfile>;
+struct StartExpertRecording {
+  std::promise<Status> done;
+};
+struct StopExpertRecording {
+  std::promise<Status> done;
+};
+struct DumpExpertRecording {
+  std::promise<Expected<ExpertDistribution>> done;
+};
+using Message = std::variant<Submit, Abort, AbortAll, Flush, StartProfile, StopProfile,
+                             StartExpertRecording, StopExpertRecording, DumpExpertRecording>;
 
 // Bounded by the limits that submit() keeps: a message is a request or concerns one.
 class Inbox {
@@ -97,6 +108,14 @@ class Inbox {
 };
 
 class ThreadedEngine final : public Engine {
+  // Waits for the engine thread's answer, which comes between two steps.
+  template <typename Question>
+  auto ask(Question question) {
+    auto done = question.done.get_future();
+    using Answer = decltype(done.get());
+    return inbox_.push(std::move(question)) ? done.get() : Answer(shutting_down());
+  }
+
  public:
   ThreadedEngine(std::unique_ptr<Model> model, std::unique_ptr<Drafter> drafter,
                  const EngineConfig& config, const SchedulerConfig& scheduler_config,
@@ -108,7 +127,9 @@ class ThreadedEngine final : public Engine {
         max_sequence_tokens_(std::min(
             context_length, int64_t{scheduler_config.num_pages} * scheduler_config.page_size)),
         scheduler_(scheduler_config),
-        sampler_(features, limits_.vocab_size) {
+        sampler_(features, limits_.vocab_size),
+        expert_recorder_(*model_),
+        expert_balancer_(*model_, config.enable_eplb ? config.eplb_rebalance_num_iterations : 0) {
     limits_.max_position_embeddings = context_length;
     stats_.kv_tokens_capacity = scheduler_.capacity_tokens();
     thread_ = std::thread([this] { run(); });
@@ -135,18 +156,13 @@ class ThreadedEngine final : public Engine {
     return inbox_.push(std::move(flush)) && done.get();
   }
 
-  Status start_profile(int64_t num_steps) override {
-    StartProfile start{num_steps, {}};
-    std::future<Status> done = start.done.get_future();
-    if (!inbox_.push(std::move(start))) return shutting_down();
-    return done.get();
-  }
+  Status start_profile(int64_t num_steps) override { return ask(StartProfile{num_steps, {}}); }
+  Expected<std::unique_ptr<EngineProfile>> stop_profile() override { return ask(StopProfile()); }
 
-  Expected<std::unique_ptr<EngineProfile>> stop_profile() override {
-    StopProfile stop;
-    auto done = stop.done.get_future();
-    if (!inbox_.push(std::move(stop))) return shutting_down();
-    return done.get();
+  Status start_expert_recording() override { return ask(StartExpertRecording()); }
+  Status stop_expert_recording() override { return ask(StopExpertRecording()); }
+  Expected<ExpertDistribution> dump_expert_recording() override {
+    return ask(DumpExpertRecording());
   }
 
   EngineStats stats() const override {
@@ -207,6 +223,8 @@ class ThreadedEngine final : public Engine {
   // Of the engine thread alone.
   Scheduler scheduler_;
   Sampler sampler_;
+  ExpertRecorder expert_recorder_;
+  ExpertBalancer expert_balancer_;
   DraftCosts draft_costs_;
   std::vector<DraftRequest> draft_requests_;
   std::vector<Message> messages_;
@@ -319,6 +337,12 @@ void ThreadedEngine::handle(Message& message) {
     start->done.set_value(begin_profile(start->num_steps));
   } else if (auto* stop = std::get_if<StopProfile>(&message)) {
     stop->done.set_value(end_profile());
+  } else if (auto* start_record = std::get_if<StartExpertRecording>(&message)) {
+    start_record->done.set_value(expert_recorder_.start());
+  } else if (auto* stop_record = std::get_if<StopExpertRecording>(&message)) {
+    stop_record->done.set_value(expert_recorder_.stop());
+  } else if (auto* dump = std::get_if<DumpExpertRecording>(&message)) {
+    dump->done.set_value(expert_recorder_.dump());
   }
 }
 
@@ -367,6 +391,7 @@ void ThreadedEngine::step() {
     profile_->add(event);
     if (profile_->complete()) model_->set_trace(nullptr);
   }
+  expert_balancer_.after_step();
   publish(false);
 }
 
@@ -584,6 +609,8 @@ void ThreadedEngine::publish(bool idle) {
   if (idle || counters_.num_steps % 64 == 0) {
     counters_.kv_tokens_evictable = scheduler_.evictable_tokens();
   }
+  counters_.expert_imbalance = expert_balancer_.imbalance();
+  counters_.expert_moves_total = expert_balancer_.num_moves();
   std::lock_guard lock(stats_mutex_);
   stats_ = counters_;
   idle_ = idle;
@@ -595,9 +622,11 @@ Status check_config(const EngineConfig& config) {
     if (value >= 1) return {};
     return error(ErrorCode::invalid_argument, "{} is {}; it must be at least 1", flag, value);
   };
-  for (const Status& status : {positive("--page-size", config.page_size),
-                               positive("--chunked-prefill-size", config.chunked_prefill_size),
-                               positive("--max-running-requests", config.max_running_requests)}) {
+  for (const Status& status :
+       {positive("--page-size", config.page_size),
+        positive("--chunked-prefill-size", config.chunked_prefill_size),
+        positive("--max-running-requests", config.max_running_requests),
+        positive("--eplb-rebalance-num-iterations", config.eplb_rebalance_num_iterations)}) {
     if (!status) return status;
   }
   if (config.speculative_num_steps < 0 ||

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "engine/expert_recorder.h"
 #include "engine/profile.h"
 #include "engine/request.h"
 #include "models/model.h"
@@ -30,7 +31,9 @@ struct EngineConfig {
   std::string speculative_algorithm = {};    // empty: none; NGRAM, STANDALONE, NEXTN
   int32_t speculative_num_steps = 0;         // guesses of a request in a step; 0: as many as pay
   int32_t speculative_num_draft_tokens = 8;  // of these, at most
-  uint64_t random_seed = 0;                  // for requests without a seed of their own
+  bool enable_eplb = false;                  // move experts to where they balance the ranks' work
+  int32_t eplb_rebalance_num_iterations = 1000;  // steps between two looks at it
+  uint64_t random_seed = 0;                      // for requests without a seed of their own
 };
 
 // Counters since the start and gauges of now; a consistent copy.
@@ -50,6 +53,8 @@ struct EngineStats {
   int64_t kv_tokens_capacity = 0;
   int64_t kv_tokens_used = 0;       // by running requests and the prefix cache
   int64_t kv_tokens_evictable = 0;  // of those, held by the prefix cache alone
+  double expert_imbalance = 1;      // the busiest group of ranks' work by the mean
+  int64_t expert_moves_total = 0;   // of the experts of one layer
   double last_step_seconds = 0;
   // Seconds since the engine thread last finished a step or found nothing to do: the watchdog.
   double seconds_since_progress = 0;
@@ -88,6 +93,11 @@ class Engine {
   // Ends the profile and gives it out. Fails where none was started. Both wait for the step that
   // is being computed.
   virtual Expected<std::unique_ptr<EngineProfile>> stop_profile() = 0;
+
+  // Records how often each expert is chosen. See ExpertRecorder.
+  virtual Status start_expert_recording() = 0;
+  virtual Status stop_expert_recording() = 0;
+  virtual Expected<ExpertDistribution> dump_expert_recording() = 0;
 
   virtual EngineStats stats() const = 0;
   virtual const ModelLimits& limits() const = 0;

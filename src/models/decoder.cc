@@ -63,6 +63,14 @@ class Decoder final : public Model {
 
   NextTokenModel* next_token_model() override { return next_token_.get(); }
 
+  std::vector<ExpertLayer*> expert_layers() override {
+    std::vector<ExpertLayer*> layers;
+    for (const ResidualBlock& residual : blocks_) {
+      if (ExpertLayer* layer = residual.block->expert_layer()) layers.push_back(layer);
+    }
+    return layers;
+  }
+
   int num_threads() const override { return parts_.team.size(); }
   void set_trace(StepTrace* trace) override { trace_ = trace; }
 
@@ -233,6 +241,11 @@ Expected<std::unique_ptr<Model>> DecoderLoader::finish() {
                 fmt::format("{}: has no layer that guesses a token further (nextn), or it is of a "
                             "family whose layer is not known; DeepSeek-V3 and GLM-4.5 have one",
                             loader_.checkpoint.path().string())});
+  }
+  if (loader_.experts.num_groups > 1 && decoder_->expert_layers().empty()) {
+    load_.fail({ErrorCode::unsupported,
+                fmt::format("{}: --ep {}: the model has no experts to divide; use --tp alone",
+                            loader_.checkpoint.path().string(), loader_.experts.num_groups)});
   }
   if (Status status = load_.status(); !status) return forward_error(status);
   return std::move(decoder_);

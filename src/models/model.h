@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "nn/batch.h"
+#include "nn/expert_layer.h"
 #include "nn/lora_adapter.h"
 #include "nn/plan.h"
 
@@ -70,6 +71,11 @@ class Model {
 
   // Null where the model has none, or it was not loaded.
   virtual NextTokenModel* next_token_model() { return nullptr; }
+
+  // The layers that are mixtures of experts; of several ranks, as the first one has them.
+  virtual std::vector<ExpertLayer*> expert_layers() { return {}; }
+  // Moves the experts of one of these layers, between two steps. On failure they stay.
+  virtual Status place_experts(size_t layer, const ExpertPlacement& placement) { return {}; }
 
   // Threads that compute a step.
   virtual int num_threads() const { return 1; }

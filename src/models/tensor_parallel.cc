@@ -123,6 +123,23 @@ class TensorParallelModel final : public Model {
 
   NextTokenModel* next_token_model() override { return next_token_.get(); }
 
+  std::vector<ExpertLayer*> expert_layers() override { return ranks_.front()->expert_layers(); }
+
+  Status place_experts(size_t layer, const ExpertPlacement& placement) override {
+    std::vector<ExpertLayer*> ranks;
+    for (const auto& rank : ranks_) ranks.push_back(rank->expert_layers()[layer]);
+    const size_t group_size = ranks.size() / static_cast<size_t>(placement.num_groups());
+    Status status = on_all_ranks(teams_, [&](int rank) {
+      std::vector<ExpertLayer*> peers;
+      for (size_t i = static_cast<size_t>(rank) % group_size; i < ranks.size(); i += group_size) {
+        peers.push_back(ranks[i]);
+      }
+      return ranks[static_cast<size_t>(rank)]->stage(placement, peers);
+    });
+    for (ExpertLayer* rank : ranks) status ? rank->commit() : rank->discard();
+    return status;
+  }
+
   // A trace is of the first rank: the others do the same at the same time.
   int num_threads() const override { return ranks_.front()->num_threads(); }
   void set_trace(StepTrace* trace) override { ranks_.front()->set_trace(trace); }
@@ -139,6 +156,12 @@ class TensorParallelModel final : public Model {
 }  // namespace
 
 Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGroup& teams) {
+  if (const int groups = loader.experts.num_groups; teams.num_ranks() % groups != 0) {
+    return error(ErrorCode::invalid_argument,
+                 "--ep {}: the {} ranks (--tp) do not form as many groups of equal size; use a "
+                 "divisor of {}",
+                 groups, teams.num_ranks(), teams.num_ranks());
+  }
   if (teams.num_ranks() == 1) return load_model(loader.for_team(teams.team(0)));
   std::vector<int> sizes;
   for (int rank = 0; rank < teams.num_ranks(); ++rank) sizes.push_back(teams.team(rank).size());

@@ -11,8 +11,8 @@
 namespace tw {
 
 // Loads a rank's part on each team, all at the same time, or the whole model where there is one
-// team. `loader` says everything but teams and shards; its team is not used. The teams must outlive
-// the model.
+// team. `loader` says everything but teams and shards; its team is not used. Fails where its groups
+// of experts can't be formed of the teams. The teams must outlive the model.
 Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGroup& teams);
 
 }  // namespace tw

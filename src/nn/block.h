@@ -12,6 +12,7 @@
 
 namespace tw {
 
+class ExpertLayer;
 class ForwardRecorder;
 
 // What a block computes on a rank of tensor parallelism.
@@ -27,6 +28,9 @@ class Block {
 
   // Of what was loaded, for a loader with several ranks.
   virtual BlockShare share() const { return BlockShare::whole; }
+
+  // Where the block is a mixture of experts.
+  virtual ExpertLayer* expert_layer() { return nullptr; }
 
   // What the block keeps for each token of a sequence (keys and values).
   virtual int64_t cache_bytes_per_token() const { return 0; }

@@ -1,6 +1,7 @@
 #include "nn/experts.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/check.h"
 #include "weights/packing.h"
@@ -12,6 +13,7 @@ namespace {
 using kernels::ActivationPrecision;
 using kernels::ExpertMatrix;
 using kernels::ExpertWeights;
+using kernels::PackedWeight;
 
 using Matrices = std::vector<std::unique_ptr<StoredMatrix>>;
 
@@ -72,6 +74,47 @@ Status keep_share(const WeightLoader& loader, ExpertMatrices& matrices) {
   return {};
 }
 
+// Where experts are stored in different ways, all kernels are of the kind that reads floats.
+ActivationPrecision common_precision(const WeightLoader& loader, const ExpertMatrices& matrices) {
+  const ActivationPrecision wanted = loader.precision;
+  if (share_format(matrices.gate, matrices.up, wanted, loader.features) &&
+      share_format(matrices.down, matrices.down, wanted, loader.features)) {
+    return wanted;
+  }
+  return ActivationPrecision::f32;
+}
+
+// Leaves the experts of these slots.
+void keep_slots(ExpertMatrices& matrices, std::span<const int32_t> slots) {
+  if (slots.empty()) return;
+  const auto keep = [&](auto& parts) {
+    std::remove_reference_t<decltype(parts)> kept;
+    for (const int32_t expert : slots) {
+      if (!parts.empty()) kept.push_back(std::move(parts[static_cast<size_t>(expert)]));
+    }
+    parts = std::move(kept);
+  };
+  keep(matrices.gate);
+  keep(matrices.up);
+  keep(matrices.down);
+  keep(matrices.gate_bias);
+  keep(matrices.up_bias);
+  keep(matrices.down_bias);
+}
+
+constexpr ExpertMatrix ExpertWeights::*kParts[] = {&ExpertWeights::gate, &ExpertWeights::up,
+                                                   &ExpertWeights::down};
+
+// A matrix like `source`, whose weight has no memory yet.
+Expected<ExpertMatrix> describe_copy(const ExpertMatrix& source) {
+  const PackedWeight& weight = source.weight;
+  auto copy = PackedWeight::describe(weight.format(), weight.n(), weight.k());
+  if (!copy) return forward_error(copy);
+  const std::span<const float> scales = weight.output_scales();
+  if (!scales.empty()) copy->set_output_scales(scales.first(static_cast<size_t>(weight.n())));
+  return ExpertMatrix{std::move(*copy), source.kernel, source.bias};
+}
+
 // Tensors of all experts may be one and the same.
 void release(const WeightLoader& loader, std::vector<const StoredTensor*> tensors) {
   std::sort(tensors.begin(), tensors.end());
@@ -85,10 +128,14 @@ void release(const WeightLoader& loader, std::vector<const StoredTensor*> tensor
 }  // namespace
 
 Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matrices,
-                                const kernels::ExpertActivation& activation) {
+                                const kernels::ExpertActivation& activation,
+                                std::span<const int32_t> slots) {
   for (const Matrices* part : {&matrices.gate, &matrices.up, &matrices.down}) {
     if (Status status = check_order(loader, *part); !status) return forward_error(status);
   }
+  // Of all experts, not only of this rank's: they may move.
+  const ActivationPrecision precision = common_precision(loader, matrices);
+  keep_slots(matrices, slots);
   if (Status status = keep_share(loader, matrices); !status) return forward_error(status);
   if (loader.checks_only) return Experts();
   Experts experts;
@@ -112,12 +159,6 @@ Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matri
       static_cast<int64_t>(experts.memory_.size() / experts.weights_.size());
   release(loader, std::move(tensors));
 
-  // Where experts are stored in different ways, all kernels are of the kind that reads floats.
-  ActivationPrecision precision = loader.precision;
-  if (!share_format(matrices.gate, matrices.up, precision, loader.features) ||
-      !share_format(matrices.down, matrices.down, precision, loader.features)) {
-    precision = ActivationPrecision::f32;
-  }
   size_t next = 0;
   const auto take = [&](ExpertMatrix ExpertWeights::*member,
                         const std::vector<std::vector<float>>& biases) {
@@ -132,6 +173,53 @@ Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matri
   take(&ExpertWeights::up, matrices.up_bias);
   take(&ExpertWeights::down, matrices.down_bias);
   return experts;
+}
+
+Status Experts::stage(std::span<const ExpertWeights* const> sources, ThreadTeam& team) {
+  struct Copy {
+    const PackedWeight* from;
+    PackedWeight* to;
+    size_t offset;
+  };
+  ArenaLayout layout;
+  std::vector<Copy> copies;
+  std::vector<ExpertWeights> staged(sources.size());
+  for (size_t slot = 0; slot < sources.size(); ++slot) {
+    for (const auto part : kParts) {
+      const ExpertMatrix& source = sources[slot]->*part;
+      auto copy = describe_copy(source);
+      if (!copy) return forward_error(copy);
+      staged[slot].*part = std::move(*copy);
+      copies.push_back({&source.weight, &(staged[slot].*part).weight,
+                        layout.reserve(source.weight.size_bytes())});
+    }
+  }
+  auto memory = Buffer::allocate(layout.size());
+  if (!memory) return forward_error(memory);
+  for (const Copy& copy : copies) copy.to->place(memory->data() + copy.offset);
+  team.run([&](const TeamMember& member) {
+    for (const Copy& copy : copies) {
+      const Range bytes = member.share(static_cast<int64_t>(copy.from->size_bytes()));
+      std::memcpy(copy.to->panel(0) + bytes.begin, copy.from->panel(0) + bytes.begin,
+                  static_cast<size_t>(bytes.size()));
+    }
+  });
+  staged_ = std::move(staged);
+  staged_memory_ = std::move(*memory);
+  return {};
+}
+
+void Experts::commit() {
+  TW_CHECK(staged_.size() == weights_.size());
+  // Recorded steps hold where the weights lie: each is replaced in its place.
+  std::ranges::move(staged_, weights_.begin());
+  memory_ = std::move(staged_memory_);
+  discard();
+}
+
+void Experts::discard() {
+  staged_.clear();
+  staged_memory_ = {};
 }
 
 Experts::Values Experts::add_values(ForwardRecorder& recorder, const std::string& role,

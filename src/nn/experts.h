@@ -19,9 +19,11 @@ class Experts {
   Experts() = default;
 
   // Packs all matrices, in parallel over all of them. A rank of tensor parallelism keeps its part
-  // of every expert's intermediate size.
+  // of every expert's intermediate size. `slots`: the experts that are kept, in this order; empty:
+  // all.
   static Expected<Experts> load(const WeightLoader& loader, ExpertMatrices matrices,
-                                const kernels::ExpertActivation& activation);
+                                const kernels::ExpertActivation& activation,
+                                std::span<const int32_t> slots = {});
 
   bool empty() const { return weights_.empty(); }
   int64_t num_experts() const { return static_cast<int64_t>(weights_.size()); }
@@ -30,6 +32,13 @@ class Experts {
   // All kernels of gates and ups read activations of this one's format.
   const kernels::GemmKernel& input_kernel() const { return *weights_.front().gate.kernel; }
   int64_t bytes_per_expert() const { return bytes_per_expert_; }
+  const kernels::ExpertWeights& weights(size_t slot) const { return weights_[slot]; }
+
+  // Copies what each slot will hold, which may be another's, by the team whose memory it shall be;
+  // commit() puts the copies in place of what is there.
+  Status stage(std::span<const kernels::ExpertWeights* const> sources, ThreadTeam& team);
+  void commit();
+  void discard();
 
   // Arena memory for `rows_per_token` rows of each token, shared by layers under the same role.
   struct Values {
@@ -54,6 +63,8 @@ class Experts {
  private:
   std::vector<kernels::ExpertWeights> weights_;
   Buffer memory_;  // of the weights
+  std::vector<kernels::ExpertWeights> staged_;
+  Buffer staged_memory_;
   kernels::ExpertActivation activation_;
   int64_t bytes_per_expert_ = 0;
 };

@@ -26,7 +26,14 @@ WeightLoader WeightLoader::for_team(ThreadTeam& other) const {
   loader.lora = lora;
   loader.shard = shard;
   loader.communicator = communicator;
+  loader.experts = experts;
   return loader;
+}
+
+TensorShard WeightLoader::expert_shard() const {
+  if (experts.num_groups == 1) return shard;
+  const int size = shard.size / experts.num_groups, rank = shard.rank % size;
+  return {rank, size, rank, rank + 1, size};
 }
 
 Expected<Range> WeightLoader::share_of_columns(const std::string& module, int64_t rows,

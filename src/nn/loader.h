@@ -14,6 +14,7 @@
 #include "kernels/attention/kv_layout.h"
 #include "kernels/gemm/gemm.h"
 #include "parallel/communicator.h"
+#include "parallel/expert_placement.h"
 #include "parallel/tensor_shard.h"
 #include "weights/checkpoint.h"
 #include "weights/quantize/quantizer.h"
@@ -22,6 +23,15 @@
 namespace tw {
 
 class LoraLayers;
+
+// Expert parallelism: neighbouring ranks form groups of equal size, and each group holds some of
+// the experts; its ranks divide them as those of tensor parallelism would.
+struct ExpertSharding {
+  int num_groups = 1;         // divides the number of ranks
+  int32_t num_redundant = 0;  // copies of busy experts, per layer
+  // What decides which experts lie together; null or without the layer: all are chosen as often.
+  const ExpertChoices* expected = nullptr;
+};
 
 struct WeightLoader {
   const Checkpoint& checkpoint;
@@ -50,6 +60,12 @@ struct WeightLoader {
   // Adapters (nn/lora_adapter.h) of up to this rank can be loaded beside the model; 0: none can.
   int64_t max_lora_rank = 0;
   std::shared_ptr<LoraLayers> lora = {};  // what they can change; load_model sets it
+  ExpertSharding experts = {};
+
+  // The group that this rank belongs to, and its part of the group's experts. Parts are the same in
+  // all groups, whatever the ranks' threads, so that experts can move.
+  int expert_group() const { return shard.rank * experts.num_groups / shard.size; }
+  TensorShard expert_shard() const;
 
   // The same for another team.
   WeightLoader for_team(ThreadTeam& other) const;

@@ -1,8 +1,10 @@
 #include "nn/moe_block.h"
 
 #include "core/check.h"
+#include "kernels/moe/dispatch.h"
 #include "kernels/moe/moe_kernels.h"
 #include "kernels/moe/routing.h"
+#include "nn/expert_layer.h"
 #include "nn/experts.h"
 #include "nn/forward_recorder.h"
 #include "nn/gated_ffn.h"
@@ -12,8 +14,40 @@ namespace tw {
 namespace {
 
 using kernels::ActivationFormat;
+using kernels::ExpertDispatch;
 using kernels::PreparedActivations;
 using kernels::Routing;
+
+// How often each expert was chosen: a line of counters per thread, on cache lines of its own.
+class ChoiceCounts {
+ public:
+  ChoiceCounts() = default;
+  ChoiceCounts(int num_threads, int32_t num_experts)
+      : stride_((static_cast<size_t>(num_experts) + 7) / 8 * 8),
+        counts_(static_cast<size_t>(num_threads) * stride_) {}
+
+  void add(int thread, std::span<const int32_t> experts) {
+    int64_t* counts = counts_.data() + static_cast<size_t>(thread) * stride_;
+    for (const int32_t expert : experts) ++counts[expert];
+  }
+  std::vector<int64_t> sums(int32_t num_experts) const {
+    std::vector<int64_t> sums(static_cast<size_t>(num_experts));
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      if (i % stride_ < sums.size()) sums[i % stride_] += counts_[i];
+    }
+    return sums;
+  }
+
+ private:
+  size_t stride_ = 0;
+  std::vector<int64_t> counts_;
+};
+
+// Nothing where there is one group.
+ExpertDispatch make_dispatch(const ExpertPlacement& placement, int group) {
+  if (placement.num_groups() == 1) return {};
+  return kernels::make_dispatch(placement.num_experts, placement.slots, group);
+}
 
 // Where everything lies that the block's steps work on; offsets are of the arena.
 struct MoeOperands {
@@ -22,6 +56,9 @@ struct MoeOperands {
   kernels::RouterConfig router;
   const float* correction_bias = nullptr;
   bool weights_inputs = false;
+  const ExpertDispatch* dispatch = nullptr;
+  ChoiceCounts* choices = nullptr;
+  int num_groups = 1;
   kernels::RoutingLimits limits;
   size_t routing = 0;
   size_t router_logits = 0;  // [tokens, router_columns]
@@ -82,6 +119,10 @@ class RouteStep final : public MoeStep {
     arguments.experts = routing.experts;
     arguments.weights = routing.weights;
     o.kernels->route(arguments, share);
+    const int64_t top_k = o.router.top_k;
+    o.choices->add(context.member.rank(), {routing.experts + share.begin * top_k,
+                                           static_cast<size_t>(share.size() * top_k)});
+    if (!o.dispatch->empty()) kernels::keep_own_choices(*o.dispatch, routing, share);
     kernels::count_choices(routing, context.member.rank(), share);
   }
 };
@@ -151,8 +192,8 @@ class ExpertStep final : public MoeStep {
   StepCost cost(const Batch& batch) const override {
     if (part_ == Part::prepare) return {};
     const int64_t thirds = part_ == Part::gate_and_up ? 2 : 1;
-    const int64_t rows = int64_t{batch.num_tokens()} * o.router.top_k;
-    const int64_t touched = std::min<int64_t>(rows, o.router.num_experts);
+    const int64_t rows = int64_t{batch.num_tokens()} * o.router.top_k / o.num_groups;
+    const int64_t touched = std::min<int64_t>(rows, o.limits.num_experts);
     return {
         thirds * (touched * o.bytes_per_expert + o.shared_bytes) / 3,
         thirds * (rows * o.operations_per_row + batch.num_tokens() * o.shared_operations_per_row)};
@@ -191,7 +232,7 @@ class CombineStep final : public MoeStep {
   }
 };
 
-class MoeBlock final : public Block {
+class MoeBlock final : public Block, public ExpertLayer {
  public:
   static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
                                                const std::string& prefix, const MoeConfig& config) {
@@ -201,14 +242,23 @@ class MoeBlock final : public Block {
     }
     auto activation = activation_of(config.hidden_act, source);
     if (!activation) return forward_error(activation);
-    auto block = std::unique_ptr<MoeBlock>(new MoeBlock(config));
+    if (loader.experts.num_groups > config.router.num_experts) {
+      return error(ErrorCode::unsupported, "{}: {} has {} experts, too few for --ep {}", source,
+                   prefix, config.router.num_experts, loader.experts.num_groups);
+    }
+    auto expected = expected_choices(loader, prefix, config.router.num_experts);
+    if (!expected) return forward_error(expected);
+    auto block = std::unique_ptr<MoeBlock>(new MoeBlock(config, loader, prefix, *expected));
     if (Status status = block->load_router(loader, prefix + "."); !status) {
       return forward_error(status);
     }
     auto matrices = open_experts(loader.checkpoint, *loader.scheme,
                                  prefix + "." + config.experts_name, config.experts);
     if (!matrices) return forward_error(matrices);
-    auto routed = Experts::load(loader, std::move(*matrices), {*activation, config.clamped_swiglu});
+    WeightLoader in_group = loader;
+    in_group.shard = loader.expert_shard();
+    auto routed = Experts::load(in_group, std::move(*matrices),
+                                {*activation, config.clamped_swiglu}, block->own_slots());
     if (!routed) return forward_error(routed);
     block->routed_ = std::move(*routed);
     if (config.shared_intermediate_size > 0) {
@@ -220,6 +270,35 @@ class MoeBlock final : public Block {
   }
 
   BlockShare share() const override { return BlockShare::part; }
+  ExpertLayer* expert_layer() override { return this; }
+
+  const std::string& name() const override { return name_; }
+  std::vector<int64_t> choices() const override {
+    return choices_.sums(config_.router.num_experts);
+  }
+  const ExpertSlots& slots() const override { return slots_; }
+  const ExpertPlacement& placement() const override { return placement_; }
+
+  Status stage(const ExpertPlacement& placement, std::span<ExpertLayer* const> peers) override {
+    std::vector<const kernels::ExpertWeights*> sources;
+    for (const int32_t expert : placement.slots[static_cast<size_t>(group_)]) {
+      // One that lies here already is copied from here.
+      const ExpertDispatch::Holder holder = holder_of(expert);
+      const auto& peer = static_cast<const MoeBlock&>(*peers[static_cast<size_t>(holder.group)]);
+      sources.push_back(&peer.routed_.weights(static_cast<size_t>(holder.slot)));
+    }
+    if (Status status = routed_.stage(sources, team_); !status) return status;
+    staged_placement_ = placement;
+    return {};
+  }
+
+  void commit() override {
+    routed_.commit();
+    placement_ = std::move(staged_placement_);
+    dispatch_ = make_dispatch(placement_, group_);
+  }
+
+  void discard() override { routed_.discard(); }
 
   Status record(ForwardRecorder& recorder, ValueId input, ValueId output,
                 kernels::Epilogue epilogue) override {
@@ -234,8 +313,8 @@ class MoeBlock final : public Block {
         has_shared ? recorder.prepared().prepare(input, shared_.input_kernel()) : prepared;
 
     MoeOperands& o = operands_;
-    o.limits = {recorder.limits().max_num_tokens, config_.router.num_experts, top_k,
-                recorder.limits().num_threads};
+    o.limits = {recorder.limits().max_num_tokens, static_cast<int32_t>(routed_.num_experts()),
+                top_k, recorder.limits().num_threads};
     const ValueId routing = recorder.shared_scratch("routing", kernels::routing_size(o.limits));
     const ValueId gathered = recorder.shared_scratch(
         "gathered", kernels::prepared_activations_size(
@@ -248,6 +327,10 @@ class MoeBlock final : public Block {
     o.router = config_.router;
     o.correction_bias = correction_bias_.empty() ? nullptr : correction_bias_.data();
     o.weights_inputs = config_.weights_inputs;
+    choices_ = ChoiceCounts(recorder.limits().num_threads, config_.router.num_experts);
+    o.choices = &choices_;
+    o.dispatch = &dispatch_;
+    o.num_groups = slots_.num_groups;
     o.routing = plan.offset(routing);
     o.router_logits = plan.offset(logits);
     o.router_columns = router_.output_size();
@@ -299,7 +382,46 @@ class MoeBlock final : public Block {
   }
 
  private:
-  explicit MoeBlock(const MoeConfig& config) : config_(config) {}
+  // What is known of the layer's experts; nothing where they can't be placed by it.
+  static Expected<std::span<const int64_t>> expected_choices(const WeightLoader& loader,
+                                                             const std::string& name,
+                                                             int32_t num_experts) {
+    const ExpertChoices* choices = loader.experts.expected;
+    if (choices == nullptr || loader.experts.num_groups == 1) return std::span<const int64_t>();
+    const auto found = choices->find(name);
+    if (found == choices->end()) return std::span<const int64_t>();
+    if (std::ssize(found->second) != num_experts) {
+      return error(ErrorCode::invalid_argument,
+                   "--init-expert-location: {} has {} experts there and {} in {}", name,
+                   found->second.size(), num_experts, loader.checkpoint.path().string());
+    }
+    return std::span<const int64_t>(found->second);
+  }
+
+  MoeBlock(const MoeConfig& config, const WeightLoader& loader, const std::string& name,
+           std::span<const int64_t> expected)
+      : config_(config),
+        name_(name),
+        team_(loader.team),
+        group_(loader.expert_group()),
+        slots_{config.router.num_experts, loader.experts.num_groups, loader.experts.num_redundant},
+        placement_(place_experts(slots_, expected)),
+        dispatch_(make_dispatch(placement_, group_)) {}
+
+  // Of this rank's group; empty where there is one, which has all experts in order.
+  std::span<const int32_t> own_slots() const {
+    if (slots_.num_groups == 1) return {};
+    return placement_.slots[static_cast<size_t>(group_)];
+  }
+
+  // Who has an expert: this group if it does.
+  ExpertDispatch::Holder holder_of(int32_t expert) const {
+    const auto e = static_cast<size_t>(expert);
+    const auto first = dispatch_.holders.begin() + dispatch_.starts[e];
+    const auto last = dispatch_.holders.begin() + dispatch_.starts[e + 1];
+    const auto own = std::find_if(first, last, [&](const auto& h) { return h.group == group_; });
+    return own == last ? *first : *own;
+  }
 
   // The router reads fp32 whatever the experts read: a rounded input could choose another expert.
   Status load_router(const WeightLoader& loader, const std::string& prefix) {
@@ -342,6 +464,13 @@ class MoeBlock final : public Block {
   }
 
   MoeConfig config_;
+  std::string name_;
+  ThreadTeam& team_;
+  int group_;
+  ExpertSlots slots_;
+  ExpertPlacement placement_, staged_placement_;
+  ExpertDispatch dispatch_;
+  ChoiceCounts choices_;
   Linear router_;                       // hidden -> experts, and the shared expert's gate
   std::vector<float> correction_bias_;  // [num_experts] or empty
   Experts routed_;

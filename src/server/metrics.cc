@@ -81,6 +81,8 @@ struct Metrics::Families {
       counter("tilewright_draft_tokens_total", "Guessed tokens that were verified");
   prometheus::Counter& accepted_draft_tokens =
       counter("tilewright_accepted_draft_tokens_total", "Guessed tokens that were right");
+  prometheus::Counter& expert_moves = counter(
+      "tilewright_expert_moves_total", "Layers whose experts were moved to balance the ranks");
   prometheus::Counter& steps = counter("tilewright_engine_steps_total", "Steps of the model");
 
   prometheus::Gauge& running =
@@ -95,6 +97,9 @@ struct Metrics::Families {
       gauge("tilewright_kv_tokens_evictable", "Tokens kept for prefixes alone");
   prometheus::Gauge& cache_hit_rate = gauge(
       "tilewright_cache_hit_rate", "Cached share of all prompt tokens since the start, 0 to 1");
+  prometheus::Gauge& expert_imbalance =
+      gauge("tilewright_expert_imbalance",
+            "Choices of experts that the busiest group of ranks computes, by the mean of all");
   prometheus::Gauge& last_step =
       gauge("tilewright_last_step_seconds", "Duration of the engine's last step");
 
@@ -146,6 +151,7 @@ std::string Metrics::render(const EngineStats& stats) {
   raise(families.generation_tokens, stats.generation_tokens_total);
   raise(families.draft_tokens, stats.draft_tokens_total);
   raise(families.accepted_draft_tokens, stats.accepted_draft_tokens_total);
+  raise(families.expert_moves, stats.expert_moves_total);
   raise(families.steps, stats.num_steps);
   families.running.Set(stats.num_running);
   families.queued.Set(stats.num_queued);
@@ -156,6 +162,7 @@ std::string Metrics::render(const EngineStats& stats) {
                                   ? static_cast<double>(stats.cached_tokens_total) /
                                         static_cast<double>(stats.prompt_tokens_total)
                                   : 0);
+  families.expert_imbalance.Set(stats.expert_imbalance);
   families.last_step.Set(stats.last_step_seconds);
   return prometheus::TextSerializer().Serialize(families.registry.Collect());
 }

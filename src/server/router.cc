@@ -43,6 +43,9 @@ constexpr Route kRoutes[] = {
     {"/unload_lora_adapter", kPost, unload_lora_adapter},
     {"/start_profile", kPost, start_profile},
     {"/stop_profile", kPost, stop_profile},
+    {"/start_expert_distribution_record", kPost, start_expert_recording},
+    {"/stop_expert_distribution_record", kPost, stop_expert_recording},
+    {"/dump_expert_distribution_record", kPost, dump_expert_recording},
     {"/metrics", kGet, metrics, false, true, true},
     {"/openapi.json", kGet, openapi},
 };

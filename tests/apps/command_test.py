@@ -250,6 +250,21 @@ class BadInput(Command):
         self.expect_refused(self.generate(MODEL, environment={"TILEWRIGHT_ISA": "neon"}), "neon",
                             "avx2")
 
+    def test_places_of_experts(self):
+        mixture = TEST_MODELS / "tiny-mixtral"
+        ranks = ("--numa", "2x1", "--tp", "2", "--ep", "2")
+        self.expect_refused(self.generate(TINY, *ranks), "--ep 2", "no experts")
+        self.expect_refused(self.generate(mixture, "--ep", "2"), "--ep 2", "1 ranks")
+        self.expect_refused(self.generate(mixture, *ranks, "--init-expert-location", "absent"),
+                            "--init-expert-location absent", "cannot open")
+        for content, word in ((b"{", "--init-expert-location"), (b"[]", "layers"),
+                              (b'{"layers": 1}', "layers"),
+                              (b'{"layers": {"model.layers.0.mlp": 1}}', "choices"),
+                              (b'{"layers": {"model.layers.0.mlp": {"choices": [-1]}}}', "-1"),
+                              (b'{"layers": {"model.layers.0.mlp": {"choices": ["a"]}}}', '"a"')):
+            self.expect_refused(self.generate(mixture, *ranks, "--init-expert-location",
+                                              self.write("experts.json", content)), word)
+
     def test_draft_models(self):
         draft = ("--speculative-draft-model-path", TEST_MODELS / "tiny-llama3")
         self.expect_refused(self.generate(MODEL, *draft), "STANDALONE alone")

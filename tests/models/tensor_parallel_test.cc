@@ -14,6 +14,7 @@
 #include "models/forward_runner.h"
 #include "models/golden_file.h"
 #include "models/logit_error.h"
+#include "models/parallel_model.h"
 #include "models/real_model.h"
 #include "text/tokenizer.h"
 #include "weights/tokenizer_source.h"
@@ -26,36 +27,10 @@ using testing_support::ForwardRunner;
 using testing_support::greedy;
 using testing_support::largest_magnitude;
 using testing_support::logit_error;
+using testing_support::Parallel;
 using testing_support::real_model_path;
-
-// Ranks of one thread each but the last, which has two.
-std::vector<int> team_sizes(int num_ranks) {
-  std::vector<int> sizes(static_cast<size_t>(num_ranks), 1);
-  if (num_ranks > 1) sizes.back() = 2;
-  return sizes;
-}
-
-// A model and what it needs to live.
-struct Parallel {
-  std::unique_ptr<Checkpoint> checkpoint;
-  std::unique_ptr<TeamGroup> teams;
-  Expected<std::unique_ptr<Model>> model;
-
-  Parallel(const std::filesystem::path& path, int num_ranks,
-           ActivationPrecision precision = ActivationPrecision::f32) {
-    auto opened = Checkpoint::open(path);
-    EXPECT_TRUE(opened) << (opened ? "" : opened.error().message);
-    checkpoint = std::move(*opened);
-    teams = std::make_unique<TeamGroup>(team_sizes(num_ranks));
-    model = load_model(
-        WeightLoader{*checkpoint, teams->team(0), *usable_cpu_features(), precision, nullptr},
-        *teams);
-  }
-};
-
-std::filesystem::path test_model(const std::string& name) {
-  return std::filesystem::path(TW_SOURCE_DIR) / ".cache/test-models" / name;
-}
+using testing_support::some_tokens;
+using testing_support::test_model;
 
 std::vector<std::string> all_test_models() {
   std::vector<std::string> names;
@@ -66,12 +41,6 @@ std::vector<std::string> all_test_models() {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::vector<int32_t> some_tokens(size_t count) {
-  std::vector<int32_t> tokens(count);
-  for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<int32_t>((i * i * 37 + 11) % 251);
-  return tokens;
 }
 
 class TensorParallelModels : public ::testing::TestWithParam<std::string> {

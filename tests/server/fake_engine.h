@@ -90,6 +90,16 @@ class FakeEngine final : public Engine {
     return std::move(profile_);
   }
 
+  Status start_expert_recording() override {
+    return error(ErrorCode::invalid_argument, "the model has no experts to record");
+  }
+  Status stop_expert_recording() override { return {}; }
+  Expected<ExpertDistribution> dump_expert_recording() override {
+    ExpertDistribution distribution;
+    distribution.layers.push_back({"model.layers.0.mlp", {3, 1}, {2, {{0}, {1}}}});
+    return distribution;
+  }
+
   EngineStats stats() const override {
     std::lock_guard lock(mutex_);
     EngineStats copy = stats_;

@@ -104,6 +104,21 @@ TEST_F(NativeTest, flush_cache) {
   EXPECT_EQ(exchange("POST", "/flush_cache").status, 400);
 }
 
+TEST_F(NativeTest, expert_distributions_are_given_out_by_layer) {
+  start();
+  const RawResponse refused = exchange("POST", "/start_expert_distribution_record");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("no experts"), std::string::npos);
+  EXPECT_EQ(exchange("POST", "/stop_expert_distribution_record").status, 200);
+  const RawResponse response = exchange("POST", "/dump_expert_distribution_record");
+  ASSERT_EQ(response.status, 200);
+  const Json layer = (*parse_json(response.body, "test"))["layers"]["model.layers.0.mlp"];
+  EXPECT_EQ(layer["choices"], Json({3, 1}));
+  EXPECT_EQ(layer["experts_of_group"], Json({Json::array({0}), Json::array({1})}));
+  EXPECT_EQ(layer["imbalance"], 1.5);
+  EXPECT_EQ(exchange("GET", "/dump_expert_distribution_record").status, 405);
+}
+
 TEST_F(NativeTest, profiles_are_written_to_the_servers_folder) {
   const std::filesystem::path folder = ::testing::TempDir() + "/tw_profiles";
   std::filesystem::create_directories(folder);

@@ -14,7 +14,7 @@ namespace tw::kernels {
 
 struct CombineArguments {
   int32_t top_k = 0;
-  const int32_t* rows = nullptr;      // [tokens, top_k] of expert_output
+  const int32_t* rows = nullptr;      // [tokens, top_k] of expert_output; below 0: no summand
   const float* weights = nullptr;     // [tokens, top_k]; null: ones
   Matrix<const float> expert_output;  // [tokens * top_k, n]
   Matrix<const float> shared;         // [tokens, n]; without data: none

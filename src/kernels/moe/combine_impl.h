@@ -21,6 +21,7 @@ inline void combine_token(const CombineArguments& a, int64_t token) {
   for (int64_t i = 0; i < n; i += 16) {
     Vec sum = Vec::zero();
     for (int32_t j = 0; j < a.top_k; ++j) {
+      if (rows[j] < 0) continue;
       const float* row = a.expert_output.data + rows[j] * a.expert_output.row_stride;
       const float weight = a.weights == nullptr ? 1.0f : a.weights[token * a.top_k + j];
       sum = fma(Vec::broadcast(weight), Vec::load_first(row + i, n - i), sum);

@@ -54,7 +54,7 @@ void count_choices(const Routing& routing, int rank, Range tokens) {
   int32_t* counts = routing.counts + int64_t{rank} * routing.num_experts;
   std::fill_n(counts, routing.num_experts, 0);
   for (int64_t i = tokens.begin * routing.top_k; i < tokens.end * routing.top_k; ++i) {
-    ++counts[routing.experts[i]];
+    if (routing.experts[i] != kElsewhere) ++counts[routing.experts[i]];
   }
 }
 
@@ -70,6 +70,10 @@ void place_choices(const Routing& routing, int rank, int num_threads, Range toke
   }
   if (rank == 0) routing.starts[routing.num_experts] = start;
   for (int64_t i = tokens.begin * routing.top_k; i < tokens.end * routing.top_k; ++i) {
+    if (routing.experts[i] == kElsewhere) {
+      routing.rows[i] = kElsewhere;
+      continue;
+    }
     const int32_t row = next[routing.experts[i]]++;
     routing.rows[i] = row;
     routing.row_weights[row] = routing.weights[i];
@@ -84,6 +88,7 @@ void gather_rows(const Routing& routing, const PreparedActivations& from, Range 
     const std::byte* values = from.values + token * static_cast<int64_t>(row_bytes);
     for (int32_t j = 0; j < routing.top_k; ++j) {
       const int64_t row = routing.rows[token * routing.top_k + j];
+      if (row == kElsewhere) continue;
       std::memcpy(to.values + row * static_cast<int64_t>(row_bytes), values, row_bytes);
       if (group_bytes == 0) continue;
       std::memcpy(to.groups + row * to.group_stride, from.groups + token * from.group_stride,

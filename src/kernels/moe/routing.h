@@ -4,6 +4,7 @@
 // A stable counting sort that all threads share. Each routes and counts its own tokens
 // (count_choices), and after a barrier places them (place_choices): its rows of an expert begin
 // behind those of the threads before it. So the order does not depend on the number of threads.
+// A choice of kElsewhere gets no row.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,9 @@
 #include "kernels/gemm/gemm.h"
 
 namespace tw::kernels {
+
+// In place of an expert: another rank computes this choice (dispatch.h).
+inline constexpr int32_t kElsewhere = -1;
 
 struct RoutingLimits {
   int64_t max_num_tokens = 0;
@@ -27,7 +31,7 @@ struct Routing {
   int32_t top_k = 0;
   int32_t* experts = nullptr;    // [tokens, top_k]
   float* weights = nullptr;      // [tokens, top_k]
-  int32_t* rows = nullptr;       // [tokens, top_k]: where each choice's row lies
+  int32_t* rows = nullptr;       // [tokens, top_k]: where each choice's row lies, or kElsewhere
   float* row_weights = nullptr;  // [tokens * top_k]: weights in order of the rows
   int32_t* starts = nullptr;     // [num_experts + 1]: expert e has rows [starts[e], starts[e + 1])
   int32_t* counts = nullptr;     // [num_threads, num_experts]

@@ -42,6 +42,12 @@ asio::awaitable<void> unload_lora_adapter(Service& service, HttpRequest& request
 asio::awaitable<void> health(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> start_profile(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> stop_profile(Service& service, HttpRequest& request, Responder& responder);
+asio::awaitable<void> start_expert_recording(Service& service, HttpRequest& request,
+                                             Responder& responder);
+asio::awaitable<void> stop_expert_recording(Service& service, HttpRequest& request,
+                                            Responder& responder);
+asio::awaitable<void> dump_expert_recording(Service& service, HttpRequest& request,
+                                            Responder& responder);
 asio::awaitable<void> openapi(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> metrics(Service& service, HttpRequest& request, Responder& responder);
 asio::awaitable<void> page(Service& service, HttpRequest& request, Responder& responder);

@@ -37,6 +37,14 @@ function(tw_isa_sources target)
     PROPERTIES COMPILE_OPTIONS "${arg_FLAGS}")
 endfunction()
 
+# Seconds until a test counts as hanging; ten times as many under sanitizers.
+function(tw_test_timeout name seconds)
+  if(TW_SANITIZE)
+    math(EXPR seconds "10 * ${seconds}")
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # tw_test(name SOURCES ... DEPS ...): a GoogleTest executable, one ctest entry per test program.
 function(tw_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
@@ -48,7 +56,7 @@ function(tw_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  tw_test_timeout(${name} ${arg_TIMEOUT})
 endfunction()
 
 # tw_bench(name SOURCES ... DEPS ...): a benchmark program.

@@ -88,8 +88,10 @@ TEST_P(Collectives, AllReduceSumsInOrderOfRanks) {
                                 accumulate);
       });
       for (const auto& out : outs) {
-        ASSERT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0)
-            << shape.first << " x " << shape.second;
+        const bool equal =  // memcmp must not see the null pointers of no rows
+            out.empty() ||
+            std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0;
+        ASSERT_TRUE(equal) << shape.first << " x " << shape.second;
       }
     }
   }

@@ -43,7 +43,8 @@ TEST_P(TokenizerGolden, EncodesALongTextAsTheReference) {
 TEST_P(TokenizerGolden, DecodesAsTheReference) {
   const Tokenizer* tokenizer = cached_tokenizer(GetParam());
   TW_REQUIRE_ASSET(tokenizer);
-  for (const Json& entry : read_golden(std::string(GetParam()) + ".json")["decodings"]) {
+  const Json golden = read_golden(std::string(GetParam()) + ".json");
+  for (const Json& entry : golden["decodings"]) {
     const auto ids = entry["ids"].get<std::vector<int32_t>>();
     const auto text = tokenizer->decode(ids, false);
     ASSERT_TRUE(text) << text.error().message;
@@ -60,7 +61,8 @@ TEST_P(TokenizerGolden, ItsJsonRecreatesIt) {
   const auto again = Tokenizer::from_json(tokenizer->to_json(), "to_json");
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->vocab_size(), tokenizer->vocab_size());
-  for (const auto& [name, text] : read_golden("texts.json")["texts"].items()) {
+  const Json golden = read_golden("texts.json");
+  for (const auto& [name, text] : golden["texts"].items()) {
     EXPECT_EQ(*again->encode(text.get<std::string>(), true),
               *tokenizer->encode(text.get<std::string>(), true))
         << name;

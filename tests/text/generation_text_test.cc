@@ -27,11 +27,10 @@ Shown show(GenerationText& generation, const std::vector<int32_t>& ids) {
 }
 
 TEST(GenerationText, ShowsTheWholeTextWithoutStops) {
-  const Json golden = test::read_golden("texts.json");
   for (const char* name : test::kTokenizers) {
     const Tokenizer* tokenizer = cached_tokenizer(name);
     TW_REQUIRE_ASSET(tokenizer);
-    for (const auto& [text_name, text] : golden["texts"].items()) {
+    for (const auto& [text_name, text] : test::read_golden("texts.json")["texts"].items()) {
       const auto ids = *tokenizer->encode(text.get<std::string>(), false);
       GenerationText generation(*tokenizer, {});
       EXPECT_EQ(show(generation, ids).text, *tokenizer->decode(ids, true)) << name << text_name;

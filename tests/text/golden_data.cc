@@ -22,12 +22,15 @@ const std::filesystem::path kRoot = TW_SOURCE_DIR;
 
 }  // namespace
 
-Json read_golden(std::string_view name) {
+const Json& read_golden(std::string_view name) {
+  static std::map<std::string, Json, std::less<>> read;
+  const auto found = read.find(name);
+  if (found != read.end()) return found->second;
   const auto text = read_file(kRoot / "tests/text/golden" / name);
   TW_CHECK(text.has_value());
   auto json = parse_json(*text, name);
   TW_CHECK(json.has_value());
-  return std::move(*json);
+  return read.emplace(name, std::move(*json)).first->second;
 }
 
 std::optional<std::string> read_asset(std::string_view tokenizer, std::string_view file) {

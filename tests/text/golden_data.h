@@ -12,8 +12,8 @@
 
 namespace tw::test {
 
-// tests/text/golden/<name>; the test program ends when it cannot be read.
-Json read_golden(std::string_view name);
+// tests/text/golden/<name>, read once and kept; the test program ends when it cannot be read.
+const Json& read_golden(std::string_view name);
 
 // The file of .cache/tokenizers/<tokenizer>/ that tools/fetch_tokenizers.sh fetched, or nothing,
 // with the reason why the test cannot run. The environment variable TW_ALLOW_MISSING_ASSETS turns

@@ -43,8 +43,7 @@ TEST_P(TokenizerGolden, EncodesALongTextAsTheReference) {
 TEST_P(TokenizerGolden, DecodesAsTheReference) {
   const Tokenizer* tokenizer = cached_tokenizer(GetParam());
   TW_REQUIRE_ASSET(tokenizer);
-  const Json golden = read_golden(std::string(GetParam()) + ".json");
-  for (const Json& entry : golden["decodings"]) {
+  for (const Json& entry : read_golden(std::string(GetParam()) + ".json")["decodings"]) {
     const auto ids = entry["ids"].get<std::vector<int32_t>>();
     const auto text = tokenizer->decode(ids, false);
     ASSERT_TRUE(text) << text.error().message;
@@ -61,8 +60,7 @@ TEST_P(TokenizerGolden, ItsJsonRecreatesIt) {
   const auto again = Tokenizer::from_json(tokenizer->to_json(), "to_json");
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->vocab_size(), tokenizer->vocab_size());
-  const Json golden = read_golden("texts.json");
-  for (const auto& [name, text] : golden["texts"].items()) {
+  for (const auto& [name, text] : read_golden("texts.json")["texts"].items()) {
     EXPECT_EQ(*again->encode(text.get<std::string>(), true),
               *tokenizer->encode(text.get<std::string>(), true))
         << name;

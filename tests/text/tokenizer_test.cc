@@ -173,12 +173,18 @@ TEST_P(IncrementalDecoding, OfRandomIdsEqualsDecoding) {
 TEST_P(IncrementalDecoding, OfTextsGivesThemBack) {
   const Tokenizer* tokenizer = cached_tokenizer(GetParam());
   TW_REQUIRE_ASSET(tokenizer);
+  const bool has_byte_fallback = std::string_view(GetParam()) == "gemma3";
   std::mt19937 random(8);
   for (const auto& [name, text] : test::read_golden("texts.json")["texts"].items()) {
     auto ids = *tokenizer->encode(text.get<std::string>(), true);
     for (int round = 0; round < 4; ++round) {
       const Pieces pieces = decode_in_pieces(*tokenizer, ids, false);
-      EXPECT_EQ(pieces.text, *tokenizer->decode(ids, false)) << name << ", round " << round;
+      // Of a run of byte tokens with a broken character, the reference shows no byte; who streams
+      // has shown the characters before it by then.
+      const bool is_comparable = round == 0 || !has_byte_fallback;
+      if (is_comparable) {
+        EXPECT_EQ(pieces.text, *tokenizer->decode(ids, false)) << name << ", round " << round;
+      }
       EXPECT_TRUE(pieces.all_valid) << name << ", round " << round;
       // Characters lose some of their tokens from the second round on.
       std::erase_if(ids, [&](int32_t) { return random() % 4 == 0; });

@@ -27,6 +27,7 @@ std::span<const Family> glm_families();
 std::span<const Family> glm_moe_families();
 std::span<const Family> gpt_oss_families();
 std::span<const Family> llama_families();
+std::span<const Family> llama4_families();
 std::span<const Family> minimax_m2_families();
 std::span<const Family> mixtral_families();
 std::span<const Family> olmo_families();

@@ -29,6 +29,23 @@ Expected<std::vector<bool>> sliding_layers(const ModelConfig& config,
   return sliding;
 }
 
+Expected<std::vector<bool>> rotating_layers(const ModelConfig& config) {
+  ConfigFields fields = config.fields();
+  const int64_t interval = fields.integer("no_rope_layer_interval", 1, 4096, 4);
+  const std::vector<int64_t> given = fields.integers("no_rope_layers", 0, 1);
+  const auto num_layers = static_cast<size_t>(config.num_hidden_layers);
+  if (!given.empty() && given.size() < num_layers) {
+    fields.fail("no_rope_layers", fields.find("no_rope_layers"),
+                fmt::format("a list of at least num_hidden_layers = {}", num_layers));
+  }
+  if (!fields.status()) return tl::unexpected(fields.status().error());
+  std::vector<bool> rotating;
+  for (size_t i = 0; i < num_layers; ++i) {
+    rotating.push_back(given.empty() ? static_cast<int64_t>(i + 1) % interval != 0 : given[i] == 1);
+  }
+  return rotating;
+}
+
 void set_layer_type(const ModelConfig& config, bool sliding, AttentionConfig& attention) {
   attention.sliding_window = sliding ? config.sliding_window : 0;
   const RopeConfig& rope = sliding && config.sliding_rope ? *config.sliding_rope : config.rope;

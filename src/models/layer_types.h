@@ -1,4 +1,4 @@
-// Which layers attend to a window of the last positions, and which to all.
+// Which layers attend to a window of the last positions and which to all, and which know positions.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,10 @@ namespace tw {
 // corrupt_data for sliding layers without a sliding_window.
 Expected<std::vector<bool>> sliding_layers(const ModelConfig& config,
                                            const std::function<bool(int64_t)>& rule);
+
+// Which layers rotate queries and keys: by no_rope_layers, which has a 1 for each that does,
+// otherwise all but every no_rope_layer_interval-th.
+Expected<std::vector<bool>> rotating_layers(const ModelConfig& config);
 
 // Sets the window and the rotation of a layer of either kind.
 void set_layer_type(const ModelConfig& config, bool sliding, AttentionConfig& attention);

@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include <cmath>
+
 #include "core/check.h"
 #include "nn/attention_work_list.h"
 
@@ -66,6 +68,34 @@ class QkNormStep final : public Step {
   size_t qkv_;
   int64_t q_columns_;
   int64_t kv_columns_;
+};
+
+class TemperatureStep final : public Step {
+ public:
+  TemperatureStep(const QueryTemperature& temperature, size_t qkv, int64_t stride,
+                  int64_t q_columns)
+      : temperature_(temperature), qkv_(qkv), stride_(stride), q_columns_(q_columns) {}
+
+  std::string_view name() const override { return "query_temperature"; }
+
+  void run(const StepContext& context) const override {
+    const Range tokens = context.member.share(context.batch.num_tokens());
+    auto* qkv = reinterpret_cast<float*>(context.arena + qkv_);
+    for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+      const auto position = static_cast<float>(context.batch.positions[static_cast<size_t>(token)]);
+      const float steps = std::floor((position + 1.0f) / temperature_.floor);
+      if (steps == 0.0f) continue;
+      const float factor = 1.0f + temperature_.scale * std::log1p(steps);
+      float* q = qkv + token * stride_;
+      for (int64_t i = 0; i < q_columns_; ++i) q[i] *= factor;
+    }
+  }
+
+ private:
+  QueryTemperature temperature_;
+  size_t qkv_;
+  int64_t stride_;
+  int64_t q_columns_;
 };
 
 class RopeStoreStep final : public Step {
@@ -212,6 +242,11 @@ void AttentionRecorder::record(const AttentionLayer& layer, ValueId qkv, ValueId
   if (layer.qk_norm) {
     recorder_.add(std::make_unique<QkNormStep>(norm_kernels_, shape, layer.qk_norm, q), {},
                   {{qkv, Split::rows}});
+  }
+  if (layer.temperature) {
+    recorder_.add(std::make_unique<TemperatureStep>(*layer.temperature, q, recorder_.columns(qkv),
+                                                    recorder_.columns(output)),
+                  {}, {{qkv, Split::rows}});
   }
   kernels::RopeStoreArguments rope;
   rope.layout = layout;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/cpu.h"
@@ -25,6 +26,15 @@ struct QkNorm {
   explicit operator bool() const { return !q_weight.empty(); }
 };
 
+// Llama 4's layers without positions: queries grow with the position,
+//   q *= 1 + scale * log(1 + floor((position + 1) / floor))
+// so that attention stays as peaked in long contexts (Nakanishi, "Scalable-Softmax Is Superior for
+// Attention", 2025).
+struct QueryTemperature {
+  float scale = 0.1f;
+  float floor = 8192.0f;
+};
+
 // One layer's attention. The arrays and the cache must outlive the plan.
 struct AttentionLayer {
   kernels::AttentionShape shape;  // its layout is the cache's
@@ -33,6 +43,7 @@ struct AttentionLayer {
   const QkNorm& qk_norm;
   const float* sinks = nullptr;                // [num_heads] or null, see AttentionArguments
   float key_scale = 1.0f, value_scale = 1.0f;  // of the cache
+  std::optional<QueryTemperature> temperature = {};
 };
 
 struct LatentAttentionLayer;  // latent_attention.h

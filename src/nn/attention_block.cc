@@ -30,7 +30,8 @@ class AttentionBlock final : public Block {
     if (config.qkv_names.size() == 1) qkv_sizes = {q_size + 2 * kv_size};
     std::vector<RowOrder> orders;
     if (config.interleaved_rope && config.rope) {
-      TW_CHECK(config.qkv_names.size() == 3 && config.qk_norm == QkNormKind::none);
+      TW_CHECK(config.qkv_names.size() == 3 &&
+               (config.qk_norm == QkNormKind::none || config.qk_norm == QkNormKind::unweighted));
       const int64_t rotary_dim = config.rope->rotary_dim();
       orders = {{config.num_heads, rotary_dim}, {config.num_kv_heads, rotary_dim}, {}};
     }
@@ -41,7 +42,10 @@ class AttentionBlock final : public Block {
     load.linear({config.output_name}, q_size, {config.hidden_size},
                 config.output_bias && loader.shard.rank == 0, block->o_proj_, {},
                 heads->output_slice(config));
-    if (config.qk_norm != QkNormKind::none) {
+    if (config.qk_norm == QkNormKind::unweighted) {
+      const std::vector<float> ones(static_cast<size_t>(head_dim), 1.0f);
+      block->qk_norm_ = {ones, ones, config.norm_eps};
+    } else if (config.qk_norm != QkNormKind::none) {
       const bool per_head = config.qk_norm == QkNormKind::per_head;
       QkNorm& norm = block->qk_norm_;
       norm.epsilon = config.norm_eps;
@@ -80,6 +84,7 @@ class AttentionBlock final : public Block {
     AttentionLayer layer{shape(cache_.layout()), cache_, nullptr, qk_norm_};
     layer.key_scale = key_scale_;
     layer.value_scale = value_scale_;
+    layer.temperature = config_.temperature;
     if (!sinks_.empty()) layer.sinks = sinks_.data();
     if (config_.rope) {
       auto table = recorder.rope_table(*config_.rope);
@@ -133,6 +138,7 @@ class AttentionBlock final : public Block {
         config_.scale > 0 ? config_.scale : 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
     shape.sliding_window = config_.sliding_window;
     shape.soft_cap = config_.soft_cap;
+    shape.attention_chunk = config_.attention_chunk;
     return shape;
   }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/attention.h"
 #include "nn/block.h"
 #include "nn/loader.h"
 #include "nn/rope.h"
@@ -19,6 +20,7 @@ enum class QkNormKind : uint8_t {
   none,
   per_head,    // weights [head_dim]
   projection,  // weights of the whole projection's width
+  unweighted,  // per head, without weights: Llama 4's L2 norm
 };
 
 struct AttentionConfig {
@@ -31,6 +33,8 @@ struct AttentionConfig {
   float scale = 0.0f;             // of the scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0.0f;          // of the scores; 0: none
   int32_t sliding_window = 0;     // positions a token sees, itself included; 0: all
+  int32_t attention_chunk = 0;    // a token sees its own piece of so many positions; 0: all
+  std::optional<QueryTemperature> temperature = {};
   bool qkv_bias = false;
   bool output_bias = false;
   QkNormKind qk_norm = QkNormKind::none;

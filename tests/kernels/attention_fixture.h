@@ -259,8 +259,11 @@ inline Reference attention_reference(const AttentionProblem& problem) {
         const int64_t kv_offset = head / group * head_dim;
         const float* q =
             &problem.q[static_cast<size_t>((base + i) * problem.row_size() + head * head_dim)];
-        const int64_t first =
+        int64_t first =
             shape.sliding_window > 0 ? std::max<int64_t>(0, i + 1 - shape.sliding_window) : 0;
+        if (shape.attention_chunk > 0) {
+          first = std::max(first, i / shape.attention_chunk * shape.attention_chunk);
+        }
         std::vector<double> scores;
         double largest_magnitude = 0;
         for (int64_t j = first; j <= i; ++j) {

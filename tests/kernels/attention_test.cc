@@ -94,6 +94,17 @@ TEST_P(AttentionTest, MatchesReferenceWithSlidingWindow) {
   }
 }
 
+TEST_P(AttentionTest, MatchesReferenceInPiecesOfTheContext) {
+  for (const int chunk : {1, 7, 16, 100, 256, 300, 1000}) {
+    AttentionProblem problem = make_problem(attention_shape(4, 2, 64), {530, 40}, 3);
+    problem.shape.attention_chunk = chunk;
+    SCOPED_TRACE(chunk);
+    const std::vector<float> out = whole(problem);
+    expect_within_bounds(problem, out);
+    expect_same(out, in_pieces(problem, 48, 3));
+  }
+}
+
 TEST_P(AttentionTest, MatchesReferenceWithSoftCapAndSinks) {
   AttentionProblem problem = make_problem(attention_shape(4, 2, 64), {290, 3}, 4);
   problem.shape.soft_cap = 2.5f;
@@ -206,6 +217,7 @@ TEST(AttentionPlanTest, CoversTheWorkOnce) {
     shape.layout.num_kv_heads = uniform(1, 4);
     shape.num_heads = shape.layout.num_kv_heads * uniform(1, 9);
     if (uniform(0, 3) == 0) shape.sliding_window = uniform(1, 2000);
+    if (uniform(0, 3) == 0) shape.attention_chunk = uniform(1, 2000);
     std::vector<int32_t> positions;
     std::vector<int32_t> seq_starts = {0};
     const int num_seqs = uniform(1, 6);
@@ -245,7 +257,10 @@ TEST(AttentionPlanTest, CoversTheWorkOnce) {
     for (size_t token = 0; token < positions.size(); ++token) {
       for (int head = 0; head < shape.layout.num_kv_heads; ++head) {
         const int64_t window = shape.sliding_window > 0 ? shape.sliding_window : 1 << 30;
-        const int64_t first = std::max<int64_t>(0, positions[token] + 1 - window) / kAttentionChunk;
+        const int64_t piece = shape.attention_chunk > 0 ? shape.attention_chunk : 1 << 30;
+        const int64_t first = std::max<int64_t>({0, positions[token] + 1 - window,
+                                                 positions[token] / piece * piece}) /
+                              kAttentionChunk;
         const int64_t last = positions[token] / kAttentionChunk;
         ASSERT_GE(done[token * static_cast<size_t>(shape.layout.num_kv_heads) +
                        static_cast<size_t>(head)],
@@ -300,6 +315,9 @@ TEST(AttentionShapeTest, RefusesWhatItCannotDo) {
   AttentionShape negative_window = attention_shape(3, 3, 64);
   negative_window.sliding_window = -1;
   EXPECT_FALSE(negative_window.validate());
+  AttentionShape negative_chunk = attention_shape(3, 3, 64);
+  negative_chunk.attention_chunk = -1;
+  EXPECT_FALSE(negative_chunk.validate());
 }
 
 TEST(AttentionSelectionTest, FollowsTheFeaturesGiven) {

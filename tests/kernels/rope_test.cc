@@ -107,7 +107,7 @@ TEST(RopeTableTest, RefusesParametersThatCannotBeRight) {
   refused([](P& p) { p.partial_rotary_factor = 0.01f; }, "partial_rotary_factor");
   refused([](P& p) { p.max_position_embeddings = 0; }, "lengths");
   refused([](P& p) { p.type = RopeType::linear, p.factor = 0.0f; }, "factor");
-  refused([](P& p) { p.type = RopeType::llama3, p.high_freq_factor = 1.0f; }, "high_freq_factor");
+  refused([](P& p) { p.type = RopeType::llama3, p.high_freq_factor = 0.5f; }, "high_freq_factor");
   refused([](P& p) { p.type = RopeType::yarn, p.beta_slow = 0.0f; }, "beta_slow");
   EXPECT_FALSE(RopeTable::build(good, 0).has_value());
 }

@@ -77,6 +77,12 @@ TEST_F(FamilyConfig, UnsupportedValuesAreNamed) {
   expect_refused("tiny-smollm3", "no_rope_layers", {1, 0}, "no_rope_layers");
   expect_refused("tiny-phi3", "rope_scaling", {{"type", "magic"}}, "rope type magic");
   expect_refused("tiny-qwen3", "head_dim", 20, "head_dim is 20");
+  expect_refused("tiny-llama4", "layer_types",
+                 {"full_attention", "sliding_attention", "full_attention", "full_attention"},
+                 "sliding_attention for layer 1");
+  expect_refused("tiny-llama4", "attn_temperature_tuning", "yes", "attn_temperature_tuning");
+  expect_refused("tiny-llama4", "attention_chunk_size", -1, "attention_chunk_size is -1");
+  expect_refused("tiny-llama4", "moe_layers", "all", "moe_layers");
 }
 
 TEST_F(FamilyConfig, WhatMayBeLeftOutHasTransformersDefaults) {
@@ -95,6 +101,21 @@ TEST_F(FamilyConfig, WhatMayBeLeftOutHasTransformersDefaults) {
     config.erase(field);
     EXPECT_EQ(logits(ChangedCheckpoint(*checkpoint, config)), logits(*checkpoint));
   }
+}
+
+TEST_F(FamilyConfig, Llama4sFieldsHaveSeveralSpellings) {
+  const auto checkpoint = open("tiny-llama4");
+  ASSERT_TRUE(checkpoint);
+  const std::vector<float> expected = logits(*checkpoint);
+  Json config = checkpoint->config();
+  config["attn_temperature_tuning"] = 4;
+  config["moe_layers"] = {1, 3};
+  config["no_rope_layers"] = {1, 1, 1, 0};
+  config["layer_types"] = {"chunked_attention", "chunked_attention", "chunked_attention",
+                           "full_attention"};
+  EXPECT_EQ(logits(ChangedCheckpoint(*checkpoint, config)), expected);
+  config["attn_temperature_tuning"] = 0;
+  EXPECT_NE(logits(ChangedCheckpoint(*checkpoint, config)), expected);
 }
 
 TEST_F(FamilyConfig, TheLanguageModelOfAMultimodalCheckpointIsFound) {

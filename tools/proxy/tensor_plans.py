@@ -217,6 +217,21 @@ def gpt_oss(plan, layer):
     plan.add(experts + "down_proj_bias", (count, plan.hidden), 0.0, 0.5)
 
 
+def llama4(plan, layer):
+    config = plan.config
+    count, size = config["num_local_experts"], config["intermediate_size"]
+    plan.norm(layer + "input_layernorm")
+    plan.attention(layer + "self_attn.", config.get("attention_bias", False), config.get("attention_bias", False))
+    plan.norm(layer + "post_attention_layernorm")
+    ffn = layer + "feed_forward."
+    if (int(layer.split(".")[-2]) + 1) % config.get("interleave_moe_layer_step", 1):
+        return plan.gated_ffn(ffn, size=config["intermediate_size_mlp"])
+    plan.linear(ffn + "router", count, plan.hidden, ROUTER_GAIN)
+    plan.add(ffn + "experts.gate_up_proj", (count, plan.hidden, 2 * size), 0.0, math.sqrt(3 / plan.hidden))
+    plan.add(ffn + "experts.down_proj", (count, size, plan.hidden), 0.0, math.sqrt(3 / size))
+    plan.gated_ffn(ffn + "shared_expert.")
+
+
 def gemma2(plan, layer, qk_norm=None):
     plan.norm(layer + "input_layernorm")
     plan.attention(layer + "self_attn.", qk_norm=qk_norm)
@@ -279,6 +294,8 @@ FAMILIES = {
     "Glm4MoeForCausalLM": glm4_moe,
     "MiniMaxM2ForCausalLM": minimax_m2,
     "GptOssForCausalLM": gpt_oss,
+    "Llama4ForCausalLM": llama4,
+    "Llama4ForConditionalGeneration": llama4,
     "GemmaForCausalLM": llama,
     "Gemma2ForCausalLM": gemma2,
     "Gemma3ForCausalLM": gemma3,

@@ -2,9 +2,10 @@
 //
 //   out[t, h] = sum_j softmax_j(scale * q[t, h] . key[j, h / group]) value[j, h / group]
 //
-// over the positions j <= position(t) of t's sequence (the last `sliding_window` of them if set).
-// Several query heads (a group) share a KV head. The keys and values of the batch's own tokens are
-// already in the cache (kernels/rope/rope.h writes them).
+// over the positions j <= position(t) of t's sequence (the last `sliding_window` of them if set;
+// those of t's own piece of `attention_chunk` positions if that is). Several query heads (a group)
+// share a KV head. The keys and values of the batch's own tokens are already in the cache
+// (kernels/rope/rope.h writes them).
 //
 // One algorithm serves prefill and decode. The context is cut into chunks of kAttentionChunk
 // positions at fixed absolute places. For a query token and head, each chunk gives a partial
@@ -41,12 +42,21 @@ inline constexpr int kAttentionChunk = 256;
 // Query rows (tokens times heads of a group) of one work item.
 inline constexpr int kMaxAttentionRows = 256;
 
+// The first position that a token at `position` sees, or less than 0 for the first of all.
+[[gnu::always_inline]] inline int64_t first_visible(int64_t position, int32_t sliding_window,
+                                                    int32_t attention_chunk) {
+  const int64_t of_window = sliding_window > 0 ? position + 1 - sliding_window : 0;
+  const int64_t of_chunk = attention_chunk > 0 ? position - position % attention_chunk : 0;
+  return of_window > of_chunk ? of_window : of_chunk;
+}
+
 // What the division of work must know of a kind of attention.
 struct AttentionWork {
   int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;    // a group of heads is one row of items' work
-  int32_t value_dim = 0;       // padded to 16
-  int32_t sliding_window = 0;  // positions a token sees, itself included; 0: all
+  int32_t num_kv_heads = 0;     // a group of heads is one row of items' work
+  int32_t value_dim = 0;        // padded to 16
+  int32_t sliding_window = 0;   // positions a token sees, itself included; 0: all
+  int32_t attention_chunk = 0;  // a token sees its own piece of so many positions alone; 0: all
 
   bool operator==(const AttentionWork&) const = default;
   int32_t group_size() const { return num_heads / num_kv_heads; }
@@ -54,17 +64,18 @@ struct AttentionWork {
 
 struct AttentionShape {
   int32_t num_heads = 0;
-  KvLayout layout;             // KV heads, head_dim, page_size
-  float scale = 0.0f;          // usually 1 / sqrt(head_dim)
-  int32_t sliding_window = 0;  // positions a token sees, itself included; 0: all
-  float soft_cap = 0.0f;       // scores become soft_cap * tanh(score / soft_cap); 0: as they are
+  KvLayout layout;              // KV heads, head_dim, page_size
+  float scale = 0.0f;           // usually 1 / sqrt(head_dim)
+  int32_t sliding_window = 0;   // positions a token sees, itself included; 0: all
+  float soft_cap = 0.0f;        // scores become soft_cap * tanh(score / soft_cap); 0: as they are
+  int32_t attention_chunk = 0;  // a token sees its own piece of so many positions alone; 0: all
 
   bool operator==(const AttentionShape&) const = default;
 
   int32_t group_size() const { return num_heads / layout.num_kv_heads; }
   AttentionWork work() const {
     return {num_heads, layout.num_kv_heads, static_cast<int32_t>(layout.padded_head_dim()),
-            sliding_window};
+            sliding_window, attention_chunk};
   }
   // Fails with invalid_argument or unsupported, naming the number that does not fit.
   Status validate() const;

@@ -28,7 +28,7 @@ struct Latents {
     return a.shape.layout.latent_dim + a.shape.layout.rope_dim;
   }
   static int value_dim(const Arguments& a) { return a.shape.layout.latent_dim; }
-  static TileShape shape(const Arguments& a) { return {row_dim(a), value_dim(a), 0, 0.0f}; }
+  static TileShape shape(const Arguments& a) { return {row_dim(a), value_dim(a), 0, 0.0f, 0}; }
   static int group(const Arguments& a) { return a.shape.heads_per_group(); }
   static float query_factor(const Arguments& a) { return a.shape.scale * kElementUnit<Element>; }
   static float output_factor(const Arguments&) { return kElementUnit<Element>; }

@@ -22,7 +22,8 @@ struct PagedHeads {
   static int value_dim(const Arguments& a) { return a.shape.layout.head_dim; }
   static TileShape shape(const Arguments& a) {
     const int head_dim = a.shape.layout.head_dim;
-    return {head_dim, (head_dim + 15) / 16 * 16, a.shape.sliding_window, a.shape.soft_cap};
+    return {head_dim, (head_dim + 15) / 16 * 16, a.shape.sliding_window, a.shape.soft_cap,
+            a.shape.attention_chunk};
   }
   static float query_factor(const Arguments& a) {
     const float unit = kElementUnit<Element> * a.key_scale;

@@ -36,7 +36,7 @@ struct Group {
   int32_t first_token;
   int32_t num_tokens;
   int64_t rows;
-  int64_t first_key;  // of the first token's window
+  int64_t first_key;  // that the first token sees
   int64_t end_key;    // one past the last token's position
 
   int64_t first_chunk() const { return first_key / kAttentionChunk; }
@@ -60,10 +60,10 @@ void for_each_group(const AttentionWork& work, const AttentionBatch& batch, int6
       for (int32_t token = begin; token < end;) {
         const auto count = static_cast<int32_t>(std::min<int64_t>(block_tokens, end - token));
         const int64_t first_position = batch.positions[static_cast<size_t>(token)];
-        const int64_t window_start =
-            work.sliding_window > 0 ? first_position + 1 - work.sliding_window : 0;
+        const int64_t first_key =
+            first_visible(first_position, work.sliding_window, work.attention_chunk);
         visit(Group{seq, kv_head, token, count, int64_t{count} * work.group_size(),
-                    std::max<int64_t>(window_start, 0), first_position + count});
+                    std::max<int64_t>(first_key, 0), first_position + count});
         token += count;
       }
     }
@@ -217,10 +217,11 @@ Status AttentionShape::validate() const {
                  "attention: {} heads per KV head; at most {} are supported", group_size(),
                  kMaxAttentionRows);
   }
-  if (sliding_window < 0 || !(soft_cap >= 0.0f)) {
+  if (sliding_window < 0 || attention_chunk < 0 || !(soft_cap >= 0.0f)) {
     return error(ErrorCode::invalid_argument,
-                 "attention: sliding_window {} and soft_cap {} must not be negative",
-                 sliding_window, soft_cap);
+                 "attention: sliding_window {}, attention_chunk {} and soft_cap {} must not be "
+                 "negative",
+                 sliding_window, attention_chunk, soft_cap);
   }
   return {};
 }

@@ -45,6 +45,7 @@ struct TileShape {
   int value_dim;  // padded to 16
   int sliding_window;
   float soft_cap;
+  int attention_chunk;
 };
 
 template <typename Vec, int kMaxKeyDim, int kMaxValueDim>
@@ -210,11 +211,11 @@ struct SoftmaxTile {
 
   // What each row sees of a chunk; the result is what all of them see together.
   template <int R>
-  void find_visible(int sliding_window, int64_t chunk_begin, int& tile_first, int& tile_last) {
+  void find_visible(const TileShape& shape, int64_t chunk_begin, int& tile_first, int& tile_last) {
     tile_first = kAttentionChunk;
     tile_last = 0;
     for (int r = 0; r < R; ++r) {
-      const int64_t start = sliding_window > 0 ? position[r] + 1 - sliding_window : 0;
+      const int64_t start = first_visible(position[r], shape.sliding_window, shape.attention_chunk);
       const int64_t row_first = start > chunk_begin ? start - chunk_begin : 0;
       const int64_t row_last = position[r] + 1 - chunk_begin;
       const bool sees_any = row_first < kAttentionChunk && row_last > row_first;
@@ -234,7 +235,7 @@ struct SoftmaxTile {
   [[gnu::noinline]] void attend(const TileShape& shape, const Chunk<Element>& chunk) {
     int tile_first;
     int tile_last;
-    find_visible<R>(shape.sliding_window, chunk.begin, tile_first, tile_last);
+    find_visible<R>(shape, chunk.begin, tile_first, tile_last);
 
     constexpr int B = blocks_for(R);
     const int end_block = (tile_last + 15) / 16;

@@ -31,7 +31,7 @@ RopeFrequencies llama3_frequencies(const RopeParameters& p, int64_t original) {
   const double shortest = length / p.high_freq_factor;  // wavelengths below are kept
   for (float& inverse : result.inverse) {
     const double wavelength = 2.0 * std::numbers::pi / inverse;
-    if (wavelength < shortest) continue;
+    if (wavelength <= shortest) continue;
     const float divided = inverse / p.factor;
     if (wavelength > longest) {
       inverse = divided;
@@ -131,9 +131,10 @@ Status validate(const RopeParameters& p) {
     return error(kInvalid, "rope: factor is {}; it must be at least 1", p.factor);
   }
   if (p.type == RopeType::llama3 &&
-      !(p.low_freq_factor > 0.0f && p.high_freq_factor > p.low_freq_factor)) {
+      !(p.low_freq_factor > 0.0f && p.high_freq_factor >= p.low_freq_factor)) {
     return error(kInvalid,
-                 "rope: low_freq_factor {} and high_freq_factor {} must be positive and ascending",
+                 "rope: low_freq_factor {} and high_freq_factor {} must be positive, the first not "
+                 "the larger one",
                  p.low_freq_factor, p.high_freq_factor);
   }
   if (p.type == RopeType::yarn && !(p.beta_slow > 0.0f && p.beta_fast > p.beta_slow)) {

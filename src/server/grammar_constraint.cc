@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 
 namespace tw {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
 
 // A grammar and its mask, which one thread at a time computes.
 class GrammarConstraint::Mask {
  public:
-  Mask(Grammar grammar, int64_t vocab_size)
-      : grammar_(std::move(grammar)), words_(static_cast<size_t>((vocab_size + 31) / 32)) {}
+  Mask(Grammar grammar, int64_t vocab_size, MaskWorkers::Counters& counters)
+      : grammar_(std::move(grammar)),
+        words_(static_cast<size_t>((vocab_size + 31) / 32)),
+        counters_(counters) {}
 
   // Of the engine thread, while no computation is under way.
   Grammar& grammar() { return grammar_; }
@@ -22,15 +32,22 @@ class GrammarConstraint::Mask {
     if (!state_.compare_exchange_strong(expected, State::running, std::memory_order_acq_rel)) {
       return;
     }
+    const int64_t begin = now_ns();
     status_ = grammar_.mask(words_);
+    counters_.compute_ns += now_ns() - begin;
+    ++counters_.num_masks;
     state_.store(State::done, std::memory_order_release);
     state_.notify_all();
   }
 
   // The mask that was requested, computed here if nobody has begun.
   Expected<std::span<uint32_t>> get() {
-    compute();
-    state_.wait(State::running, std::memory_order_acquire);
+    if (state_.load(std::memory_order_acquire) != State::done) {
+      const int64_t begin = now_ns();
+      compute();
+      state_.wait(State::running, std::memory_order_acquire);
+      counters_.wait_ns += now_ns() - begin;
+    }
     if (!status_) return tl::unexpected(status_.error());
     return std::span(words_);
   }
@@ -39,6 +56,7 @@ class GrammarConstraint::Mask {
   enum class State { requested, running, done };
   Grammar grammar_;
   std::vector<uint32_t> words_;
+  MaskWorkers::Counters& counters_;
   Status status_;
   std::atomic<State> state_{State::requested};
 };
@@ -47,7 +65,7 @@ GrammarConstraint::GrammarConstraint(Grammar grammar, GrammarStart start, int64_
                                      MaskWorkers& workers)
     : start_(std::move(start)),
       workers_(workers),
-      mask_(std::make_shared<Mask>(std::move(grammar), vocab_size)),
+      mask_(std::make_shared<Mask>(std::move(grammar), vocab_size, workers.counters_)),
       phase_(start_.after.empty()        ? Phase::active
              : start_.only_if_first >= 0 ? Phase::first_token
                                          : Phase::deferred) {
@@ -116,6 +134,11 @@ MaskWorkers::~MaskWorkers() {
   }
   arrived_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+MaskCosts MaskWorkers::costs() const {
+  return {counters_.num_masks, static_cast<double>(counters_.compute_ns) * 1e-9,
+          static_cast<double>(counters_.wait_ns) * 1e-9};
 }
 
 void MaskWorkers::post(std::shared_ptr<GrammarConstraint::Mask> mask) {

@@ -5,6 +5,7 @@
 // work that nobody does.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -23,6 +24,13 @@ struct GrammarStart {
   std::vector<int32_t> after = {};
   // With `after`: only if the first token is this one, else from the beginning. -1: in any case.
   int32_t only_if_first = -1;
+};
+
+// What masks cost since the start.
+struct MaskCosts {
+  int64_t num_masks = 0;
+  double compute_seconds = 0;  // of any thread
+  double wait_seconds = 0;     // of the engine's: what was not hidden behind the model
 };
 
 class MaskWorkers;
@@ -64,8 +72,13 @@ class MaskWorkers {
   MaskWorkers(const MaskWorkers&) = delete;
   MaskWorkers& operator=(const MaskWorkers&) = delete;
 
+  MaskCosts costs() const;
+
  private:
   friend class GrammarConstraint;
+  struct Counters {
+    std::atomic<int64_t> num_masks{0}, compute_ns{0}, wait_ns{0};
+  };
   void post(std::shared_ptr<GrammarConstraint::Mask> mask);
   void run();
 
@@ -73,6 +86,7 @@ class MaskWorkers {
   std::condition_variable arrived_;
   std::deque<std::shared_ptr<GrammarConstraint::Mask>> queue_;
   bool closed_ = false;
+  Counters counters_;
   std::vector<std::thread> threads_;
 };
 

@@ -22,6 +22,8 @@ class Grammars {
                                                                 const GrammarStart& start,
                                                                 size_t count);
 
+  MaskCosts costs() const { return workers_.costs(); }
+
  private:
   Expected<GrammarCompiler> compiler();
 

@@ -85,6 +85,13 @@ struct Metrics::Families {
       "tilewright_expert_moves_total", "Layers whose experts were moved to balance the ranks");
   prometheus::Counter& steps = counter("tilewright_engine_steps_total", "Steps of the model");
 
+  prometheus::Counter& masks =
+      counter("tilewright_grammar_masks_total", "Token masks computed for grammars");
+  prometheus::Counter& mask_seconds =
+      counter("tilewright_grammar_mask_seconds_total", "Seconds that threads computed masks");
+  prometheus::Counter& mask_wait_seconds =
+      counter("tilewright_grammar_wait_seconds_total", "Seconds that the engine waited for masks");
+
   prometheus::Gauge& running =
       gauge("tilewright_num_requests_running", "Generations in the running batch");
   prometheus::Gauge& queued =
@@ -136,10 +143,10 @@ void Metrics::observe_request(double seconds, int num_prompt_tokens, int num_out
   families_->output_length.Observe(num_output_tokens);
 }
 
-std::string Metrics::render(const EngineStats& stats) {
+std::string Metrics::render(const EngineStats& stats, const MaskCosts& masks) {
   Families& families = *families_;
   std::lock_guard lock(families.scrape_mutex);
-  const auto raise = [](prometheus::Counter& counter, int64_t total) {
+  const auto raise = [](prometheus::Counter& counter, auto total) {
     counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
   };
   raise(families.requests, stats.num_requests_total);
@@ -153,6 +160,9 @@ std::string Metrics::render(const EngineStats& stats) {
   raise(families.accepted_draft_tokens, stats.accepted_draft_tokens_total);
   raise(families.expert_moves, stats.expert_moves_total);
   raise(families.steps, stats.num_steps);
+  raise(families.masks, masks.num_masks);
+  raise(families.mask_seconds, masks.compute_seconds);
+  raise(families.mask_wait_seconds, masks.wait_seconds);
   families.running.Set(stats.num_running);
   families.queued.Set(stats.num_queued);
   families.kv_capacity.Set(static_cast<double>(stats.kv_tokens_capacity));

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "server/grammar_constraint.h"
 
 namespace tw {
 
@@ -25,8 +26,8 @@ class Metrics {
   void observe_inter_token_latency(double seconds);
   void observe_request(double seconds, int num_prompt_tokens, int num_output_tokens);
 
-  // The text format, with the engine's counters as of now.
-  std::string render(const EngineStats& stats);
+  // The text format, with the engine's and the grammars' counters as of now.
+  std::string render(const EngineStats& stats, const MaskCosts& masks);
 
  private:
   struct Families;

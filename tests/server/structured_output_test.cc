@@ -38,6 +38,20 @@ class StructuredOutputTest : public ServerTest {
   }
 };
 
+TEST_F(StructuredOutputTest, CostsAreCounted) {
+  start();
+  auto constraint = chat(R"({"regex": "abc"})");
+  EXPECT_EQ(accepted(*constraint, "abc"), 3u);
+  const MaskCosts costs = service().grammars().costs();
+  EXPECT_GE(costs.num_masks, 3);
+  EXPECT_GT(costs.compute_seconds, 0);
+  const std::string metrics = exchange("GET", "/metrics").body;
+  EXPECT_NE(metrics.find(fmt::format(
+                "tilewright_grammar_masks_total{{model_name=\"test-model\"}} {}", costs.num_masks)),
+            std::string::npos)
+      << metrics;
+}
+
 TEST_F(StructuredOutputTest, EveryWayToAskForIt) {
   start();
   EXPECT_FALSE(chat(R"({"response_format": {"type": "text"}})"));

@@ -39,7 +39,7 @@ class Decoder final : public Model {
   void adopt_caller() override { parts_.team.pin_caller(); }
 
   Matrix<const float> forward(const Batch& batch) override {
-    plan_.run(batch, parts_.team, trace_);
+    plan_.run(batch, parts_.team, trace_, first_member_);
     num_states_ = batch.num_states();
     return read_only(plan_.view(outputs_.logits, batch.num_logits()));
   }
@@ -72,7 +72,10 @@ class Decoder final : public Model {
   }
 
   int num_threads() const override { return parts_.team.size(); }
-  void set_trace(StepTrace* trace) override { trace_ = trace; }
+  void set_trace(StepTrace* trace, int first_member) override {
+    trace_ = trace;
+    first_member_ = first_member;
+  }
 
  private:
   friend class DecoderLoader;
@@ -103,6 +106,7 @@ class Decoder final : public Model {
   DecoderRecorder::Outputs outputs_;
   int64_t num_states_ = 0;  // of the last batch
   StepTrace* trace_ = nullptr;
+  int first_member_ = 0;  // of the trace
 };
 
 namespace {

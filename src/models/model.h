@@ -79,8 +79,9 @@ class Model {
 
   // Threads that compute a step.
   virtual int num_threads() const { return 1; }
-  // forward() records its steps there from now on, of num_threads() members; null: no more.
-  virtual void set_trace(StepTrace* trace) {}
+  // forward() records its steps there from now on, of num_threads() members from `first_member` on;
+  // null: no more.
+  virtual void set_trace(StepTrace* trace, int first_member = 0) {}
 };
 
 }  // namespace tw

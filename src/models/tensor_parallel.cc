@@ -140,9 +140,18 @@ class TensorParallelModel final : public Model {
     return status;
   }
 
-  // A trace is of the first rank: the others do the same at the same time.
-  int num_threads() const override { return ranks_.front()->num_threads(); }
-  void set_trace(StepTrace* trace) override { ranks_.front()->set_trace(trace); }
+  int num_threads() const override {
+    int sum = 0;
+    for (const auto& rank : ranks_) sum += rank->num_threads();
+    return sum;
+  }
+  // The ranks' threads behind each other.
+  void set_trace(StepTrace* trace, int first_member) override {
+    for (const auto& rank : ranks_) {
+      rank->set_trace(trace, first_member);
+      first_member += rank->num_threads();
+    }
+  }
 
  private:
   TeamGroup& teams_;

@@ -12,8 +12,8 @@ int64_t now_ns() {
 
 }  // namespace
 
-void Plan::run(const Batch& batch, ThreadTeam& team, StepTrace* trace) const {
-  if (trace != nullptr) return run_traced(batch, team, *trace);
+void Plan::run(const Batch& batch, ThreadTeam& team, StepTrace* trace, int first_member) const {
+  if (trace != nullptr) return run_traced(batch, team, *trace, first_member);
   team.run([&](const TeamMember& member) {
     const StepContext context{batch, member, arena_.data()};
     for (const Entry& entry : entries_) {
@@ -23,7 +23,8 @@ void Plan::run(const Batch& batch, ThreadTeam& team, StepTrace* trace) const {
   });
 }
 
-void Plan::run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace) const {
+void Plan::run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace,
+                      int first_member) const {
   team.run([&](const TeamMember& member) {
     const StepContext context{batch, member, arena_.data()};
     int64_t now = now_ns();
@@ -36,7 +37,7 @@ void Plan::run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace) co
       entry.step->run(context);
       event.end_ns = now = now_ns();
       if (member.rank() == 0) event.cost = entry.step->cost(batch);
-      trace.record(member.rank(), event);
+      trace.record(first_member + member.rank(), event);
     }
   });
 }

@@ -89,8 +89,10 @@ class Plan {
  public:
   Plan() = default;
 
-  // Replays all steps on the team. With a trace (made for the team's size), each is clocked.
-  void run(const Batch& batch, ThreadTeam& team, StepTrace* trace = nullptr) const;
+  // Replays all steps on the team. With a trace, each is clocked, the team's members being the
+  // trace's from `first_member` on.
+  void run(const Batch& batch, ThreadTeam& team, StepTrace* trace = nullptr,
+           int first_member = 0) const;
 
   // The value's first rows: [num_rows, columns] fp32.
   Matrix<float> view(ValueId value, int64_t rows) const;
@@ -101,7 +103,7 @@ class Plan {
 
  private:
   friend class PlanRecorder;
-  void run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace) const;
+  void run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace, int first_member) const;
   struct Entry {
     std::unique_ptr<Step> step;
     bool barrier_before = false;

@@ -24,7 +24,7 @@ struct StepEvent {
   int64_t arrival_ns = 0;  // the member is done with the step before
   int64_t begin_ns = 0;    // the others are, too
   int64_t end_ns = 0;
-  StepCost cost = {};  // of all members together; kept by member 0
+  StepCost cost = {};  // of all of its team's members together; kept by the team's first
 };
 
 // All events of one name as member 0 saw them, its waits included. The wait at a barrier belongs to

@@ -82,7 +82,7 @@ class FakeModel final : public Model {
   }
 
   NextTokenModel* next_token_model() override { return next_token_layer.get(); }
-  void set_trace(StepTrace* trace) override { trace_ = trace; }
+  void set_trace(StepTrace* trace, int) override { trace_ = trace; }
 
   std::unique_ptr<NextTokenModel> next_token_layer;
   int64_t num_steps = 0;

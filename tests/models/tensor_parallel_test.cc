@@ -152,6 +152,24 @@ TEST(TensorParallelText, OfTheRealModelIsTheSame) {
   }
 }
 
+// A profile shows the threads of all ranks.
+TEST(TensorParallelTrace, HasAllRanksThreads) {
+  if (!std::filesystem::exists(test_model("tiny-llama3"))) GTEST_SKIP();
+  const Parallel parallel(test_model("tiny-llama3"), 2);
+  ASSERT_TRUE(parallel.model);
+  Model& model = **parallel.model;
+  ForwardRunner runner(model, 64, 32);
+  ASSERT_EQ(model.num_threads(), 3);
+  StepTrace trace(model.num_threads(), 1000);
+  model.set_trace(&trace);
+  runner.run(some_tokens(20));
+  model.set_trace(nullptr);
+  for (int thread = 0; thread < 3; ++thread) {
+    EXPECT_EQ(trace.events(thread).size(), trace.events(0).size()) << thread;
+    EXPECT_FALSE(trace.events(thread).empty()) << thread;
+  }
+}
+
 // A rank holds its part and no more: the weights' memory and the cache are divided, not copied.
 TEST(TensorParallelMemory, IsDividedByRanks) {
   if (!std::filesystem::exists(test_model("tiny-llama3"))) GTEST_SKIP();

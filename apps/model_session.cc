@@ -151,12 +151,12 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
     if (!rank) return forward_error(rank);
     loader.max_lora_rank = *rank;
   }
-  loader.next_token_layer =
-      &checkpoint == session.checkpoint.get() && options.engine.speculative_algorithm == "NEXTN";
   // A draft model's ranks need not share experts.
   auto expected = options.experts.expected_choices();
   if (!expected) return forward_error(expected);
   if (&checkpoint == session.checkpoint.get()) {
+    loader.next_token_layer = options.engine.speculative_algorithm == "NEXTN";
+    loader.eagle_head = session.eagle_checkpoint.get();
     loader.experts = {options.experts.parallel_size, options.experts.num_redundant, &*expected};
   }
   warn_of_small_nodes(checkpoint, *session.teams);
@@ -186,11 +186,36 @@ Status check_vocabulary(const Tokenizer& tokenizer, const Checkpoint& draft) {
   return {};
 }
 
-Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
-                                                  ModelSession& session) {
+Status check_speculation(const ModelOptions& options) {
+  if (options.speculative_eagle_topk != 1) {
+    return error(ErrorCode::unsupported,
+                 "--speculative-eagle-topk {}: guesses are verified as a chain, one for each place "
+                 "(1); trees of them are not supported",
+                 options.speculative_eagle_topk);
+  }
+  const std::string& algorithm = options.engine.speculative_algorithm;
+  const bool wanted = algorithm == "STANDALONE" || algorithm == "EAGLE3";
+  if (wanted == !options.draft_model_path.empty()) return {};
+  if (wanted) {
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-algorithm {}: give the {} with --speculative-draft-model-path",
+                 algorithm, algorithm == "EAGLE3" ? "head" : "smaller model");
+  }
+  return error(ErrorCode::invalid_argument,
+               "--speculative-draft-model-path {}: used by --speculative-algorithm STANDALONE and "
+               "EAGLE3 alone",
+               options.draft_model_path);
+}
+
+Expected<std::unique_ptr<Checkpoint>> open_draft_checkpoint(const ModelOptions& options) {
   const auto path = fetch_model(options.draft_model_path, "main", HubSettings::from_environment());
   if (!path) return tl::unexpected(path.error());
-  auto checkpoint = Checkpoint::open(*path);
+  return Checkpoint::open(*path);
+}
+
+Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
+                                                  ModelSession& session) {
+  auto checkpoint = open_draft_checkpoint(options);
   if (!checkpoint) return forward_error(checkpoint);
   session.draft_checkpoint = std::move(*checkpoint);
   if (Status status = check_vocabulary(*session.tokenizer, *session.draft_checkpoint); !status) {
@@ -347,15 +372,18 @@ void ModelOptions::add_to(CLI::App& command) {
                  "Do not keep the KV cache of finished requests for shared prefixes")
       ->group("Scheduling and memory");
   scheduling
-      ->add_option("--speculative-algorithm", engine.speculative_algorithm,
-                   "Verify several guessed tokens per step: NGRAM guesses what followed the last "
-                   "tokens before, in the request or in finished ones, STANDALONE what a smaller "
-                   "model says, NEXTN what the checkpoint's "
-                   "own layer for it says (DeepSeek-V3, GLM-4.5). The output stays the same")
+      ->add_option(
+          "--speculative-algorithm", engine.speculative_algorithm,
+          "Verify several guessed tokens per step: NGRAM guesses what followed the last "
+          "tokens before, in the request or in finished ones, STANDALONE what a smaller "
+          "model says, NEXTN what the checkpoint's "
+          "own layer for it says (DeepSeek-V3, GLM-4.5), EAGLE3 what a head trained for the model "
+          "says. The output stays the same")
       ->group("Scheduling and memory");
   scheduling
-      ->add_option("--speculative-draft-model-path", draft_model_path,
-                   "The smaller model of STANDALONE, with the same vocabulary")
+      ->add_option(
+          "--speculative-draft-model-path", draft_model_path,
+          "The smaller model of STANDALONE, with the same vocabulary, or the head of EAGLE3")
       ->group("Scheduling and memory");
   scheduling
       ->add_option(
@@ -363,6 +391,11 @@ void ModelOptions::add_to(CLI::App& command) {
           "Guessed tokens of a request in a step (0: as many as pay, by how often they are "
           "right and what they cost)")
       ->check(CLI::Range(0, 64))
+      ->capture_default_str()
+      ->group("Scheduling and memory");
+  scheduling
+      ->add_option("--speculative-eagle-topk", speculative_eagle_topk,
+                   "Guesses for one place, of which only 1 is supported: a chain")
       ->capture_default_str()
       ->group("Scheduling and memory");
   scheduling
@@ -416,6 +449,11 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
       nodes > 1 && options.tensor_parallel_size == 1) {
     log::info("{} memory nodes: --tp {} would give each its own part of the weights", nodes, nodes);
   }
+  if (options.engine.speculative_algorithm == "EAGLE3") {
+    auto head = open_draft_checkpoint(options);
+    if (!head) return forward_error(head);
+    session.eagle_checkpoint = std::move(*head);
+  }
   auto model = load_weights(options, session, *session.checkpoint);
   if (!model) return forward_error(model);
   session.model = std::move(*model);
@@ -424,12 +462,7 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
 
 Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  if (!options.draft_model_path.empty() && options.engine.speculative_algorithm != "STANDALONE") {
-    return error(
-        ErrorCode::invalid_argument,
-        "--speculative-draft-model-path {}: used by --speculative-algorithm STANDALONE alone",
-        options.draft_model_path);
-  }
+  if (Status status = check_speculation(options); !status) return forward_error(status);
   auto loaded = load(options);
   if (!loaded) return loaded;
   ModelSession session = std::move(*loaded);
@@ -444,7 +477,7 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   engine_config.eos_token_ids = eos_token_ids(session);
   const int64_t kv_bytes_per_token = session.model->limits().kv_bytes_per_token;
   std::unique_ptr<Model> draft_model;
-  if (!options.draft_model_path.empty()) {
+  if (options.engine.speculative_algorithm == "STANDALONE") {
     auto loaded_draft = load_draft_model(options, session);
     if (!loaded_draft) return forward_error(loaded_draft);
     draft_model = std::move(*loaded_draft);

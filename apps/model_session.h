@@ -38,7 +38,8 @@ struct ModelOptions {
   int64_t context_length = 0;  // 0: the model's
   LogOptions log;
   EngineConfig engine;
-  std::string draft_model_path;         // of --speculative-algorithm STANDALONE
+  std::string draft_model_path;         // of --speculative-algorithm STANDALONE or EAGLE3
+  int speculative_eagle_topk = 1;       // guesses for one place
   std::vector<std::string> lora_paths;  // NAME=FOLDER of adapters
   bool enable_lora = false;             // also without lora_paths: more can be loaded later
   int64_t max_lora_rank = 0;            // 0: that of lora_paths, or 64
@@ -68,6 +69,7 @@ struct ModelSession {
   std::unique_ptr<TeamGroup> teams;
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Checkpoint> draft_checkpoint;  // of the draft model, where there is one
+  std::unique_ptr<Checkpoint> eagle_checkpoint;  // of the head that guesses, where there is one
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string chat_template_problem;  // why there is none, for the error of a chat request

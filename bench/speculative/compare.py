@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generation with guessed tokens against plain generation: speed, and that the text is the same.
 
-    compare.py --model PATH [--draft-model PATH] [--batches 1,4,16] [--repetitions 5]
+    compare.py --model PATH [--draft-model PATH] [--eagle-head PATH] [--batches 1,4,16] [--repetitions 5]
 
 One server for each mode runs all the time; requests go to one after the other, so that drift of the
 machine meets all. Each repetition's speed is divided by the plain run's beside it, and the median
@@ -101,6 +101,7 @@ def main():
     parser.add_argument("--tilewright", default=str(ROOT / "build/release/apps/tilewright"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--draft-model", help="adds the mode STANDALONE")
+    parser.add_argument("--eagle-head", help="adds the mode EAGLE3")
     parser.add_argument("--batches", default="1,4,16")
     parser.add_argument("--kinds", default="code,prose")
     parser.add_argument("--output-tokens", type=int, default=128)
@@ -108,9 +109,9 @@ def main():
     parser.add_argument("--log", default="/dev/null")
     options = parser.parse_args()
     modes = {"plain": [], "NGRAM": ["--speculative-algorithm", "NGRAM"]}
-    if options.draft_model:
-        modes["STANDALONE"] = ["--speculative-algorithm", "STANDALONE",
-                               "--speculative-draft-model-path", options.draft_model]
+    for mode, path in (("STANDALONE", options.draft_model), ("EAGLE3", options.eagle_head)):
+        if path:
+            modes[mode] = ["--speculative-algorithm", mode, "--speculative-draft-model-path", path]
     with contextlib.ExitStack() as stack:
         servers = {}
         for port, (mode, flags) in enumerate(modes.items(), FIRST_PORT):

@@ -379,7 +379,7 @@ void ThreadedEngine::step() {
       const int64_t elapsed = event.forwarded_ns - event.scheduled_ns;
       draft_costs_.observe_step(batch.num_tokens(), static_cast<double>(elapsed) * 1e-9);
     }
-    drafter_->follow(scheduled, model_->hidden_states());
+    drafter_->follow(scheduled, model_->next_token_states());
   }
   // Finishing a sequence invalidates nothing but its own entry.
   for (const ScheduledSequence& entry : scheduled) process(entry, logits);

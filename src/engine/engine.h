@@ -28,7 +28,7 @@ struct EngineConfig {
   int32_t max_queued_requests = 1024;  // beyond it, submit() answers resource_exhausted
   bool disable_radix_cache = false;
   std::vector<TokenId> eos_token_ids = {};
-  std::string speculative_algorithm = {};    // empty: none; NGRAM, STANDALONE, NEXTN
+  std::string speculative_algorithm = {};    // empty: none; see make_drafter.cc
   int32_t speculative_num_steps = 0;         // guesses of a request in a step; 0: as many as pay
   int32_t speculative_num_draft_tokens = 8;  // of these, at most
   bool enable_eplb = false;                  // move experts to where they balance the ranks' work
@@ -63,8 +63,8 @@ struct EngineStats {
 class Engine {
  public:
   // Sizes the KV cache, prepares the model and starts the engine thread. The draft model is for
-  // STANDALONE, and must have the model's vocabulary; for NEXTN the model must have been loaded
-  // with its next_token_model().
+  // STANDALONE, and must have the model's vocabulary; for NEXTN and EAGLE3 the model must have been
+  // loaded with its next_token_model().
   static Expected<std::unique_ptr<Engine>> create(std::unique_ptr<Model> model, EngineConfig config,
                                                   std::unique_ptr<Model> draft_model = nullptr);
   virtual ~Engine() = default;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/gemm/packed_weight.h"
+#include "models/eagle_head.h"
 #include "models/next_token_layer.h"
 
 namespace tw {
@@ -61,7 +62,13 @@ class Decoder final : public Model {
     return adapter;
   }
 
-  NextTokenModel* next_token_model() override { return next_token_.get(); }
+  Matrix<const float> next_token_states() const override {
+    return read_only(plan_.view(next_token_states_, num_states_));
+  }
+  NextTokenModel* next_token_model() override {
+    if (eagle_) return eagle_.get();
+    return next_token_.get();
+  }
 
   std::vector<ExpertLayer*> expert_layers() override {
     std::vector<ExpertLayer*> layers;
@@ -85,8 +92,21 @@ class Decoder final : public Model {
     // The residual stream.
     const ValueId hidden = recorder.plan().add_value(RowKind::tokens, parts_.config.hidden_size);
     recorder.embedding(hidden);
-    if (Status status = recorder.blocks(blocks_, hidden); !status) return forward_error(status);
+    std::span<const ResidualBlock> rest = blocks_;
+    std::vector<ValueId> seen_by_head;
+    if (eagle_) {
+      for (const int64_t layer : eagle_->layers()) {
+        const size_t first_block = first_blocks_[static_cast<size_t>(layer)];
+        const size_t count = first_block - (blocks_.size() - rest.size());
+        Status status = recorder.blocks(rest.first(count), hidden);
+        if (!status) return forward_error(status);
+        rest = rest.subspan(count);
+        seen_by_head.push_back(recorder.wanted_states(hidden));
+      }
+    }
+    if (Status status = recorder.blocks(rest, hidden); !status) return forward_error(status);
     outputs_ = recorder.outputs(hidden, norm_);
+    next_token_states_ = eagle_ ? eagle_->record_states(recorder, seen_by_head) : outputs_.states;
     return recorder.plan().finish();
   }
 
@@ -99,11 +119,14 @@ class Decoder final : public Model {
   ModelLimits limits_;
   std::vector<ResidualBlock> blocks_;
   std::vector<float> norm_;                     // [hidden_size]
+  std::vector<size_t> first_blocks_;            // of each layer, in blocks_
   std::unique_ptr<NextTokenLayer> next_token_;  // where it was wanted
+  std::unique_ptr<EagleHead> eagle_;            // likewise
   std::shared_ptr<const LoraLayers> lora_;      // where adapters are
 
   Plan plan_;
   DecoderRecorder::Outputs outputs_;
+  ValueId next_token_states_;
   int64_t num_states_ = 0;  // of the last batch
   StepTrace* trace_ = nullptr;
   int first_member_ = 0;  // of the trace
@@ -199,6 +222,8 @@ void DecoderLoader::add(int64_t index, const BlockNorms& norms,
     decoder_->next_token_->add(std::move(residual));
     return;
   }
+  auto& first_blocks = decoder_->first_blocks_;
+  if (index == std::ssize(first_blocks)) first_blocks.push_back(decoder_->blocks_.size());
   decoder_->limits_.kv_bytes_per_token += residual.block->cache_bytes_per_token();
   decoder_->blocks_.push_back(std::move(residual));
 }
@@ -252,6 +277,11 @@ Expected<std::unique_ptr<Model>> DecoderLoader::finish() {
                             loader_.checkpoint.path().string(), loader_.experts.num_groups)});
   }
   if (Status status = load_.status(); !status) return forward_error(status);
+  if (loader_.eagle_head != nullptr) {
+    auto head = EagleHead::load(loader_, decoder_->parts_);
+    if (!head) return forward_error(head);
+    decoder_->eagle_ = std::move(*head);
+  }
   return std::move(decoder_);
 }
 

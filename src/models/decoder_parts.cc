@@ -5,8 +5,9 @@
 
 namespace tw {
 
-DecoderRecorder::DecoderRecorder(const DecoderParts& parts, const ForwardLimits& limits)
-    : parts_(parts), forward_(limits, parts.features) {}
+DecoderRecorder::DecoderRecorder(const DecoderParts& parts, const ForwardLimits& limits,
+                                 float norm_eps)
+    : parts_(parts), forward_(limits, parts.features), norm_eps_(norm_eps) {}
 
 void DecoderRecorder::embedding(ValueId output) {
   const auto record = [&](ValueId summand, kernels::Epilogue) -> Status {
@@ -19,7 +20,15 @@ void DecoderRecorder::embedding(ValueId output) {
 }
 
 void DecoderRecorder::norm(ValueId input, std::span<const float> weight, ValueId output) {
-  record_rms_norm(plan(), forward_.kernels(), input, weight, parts_.config.rms_norm_eps, output);
+  record_rms_norm(plan(), forward_.kernels(), input, weight, norm_eps_, output);
+}
+
+Status DecoderRecorder::block(Block& block, ValueId input, ValueId output,
+                              kernels::Epilogue epilogue) {
+  return summed(output, epilogue, block.share(),
+                [&](ValueId summand, kernels::Epilogue summand_epilogue) {
+                  return block.record(forward_, input, summand, summand_epilogue);
+                });
 }
 
 Status DecoderRecorder::blocks(std::span<const ResidualBlock> blocks, ValueId hidden) {
@@ -33,15 +42,9 @@ Status DecoderRecorder::blocks(std::span<const ResidualBlock> blocks, ValueId hi
     const bool adds = residual.norm_after.empty();
     const ValueId output = adds ? hidden : forward_.shared_value("delta", hidden_size);
     const auto epilogue = adds ? kernels::Epilogue::accumulate : kernels::Epilogue::store;
-    Status status =
-        summed(output, epilogue, residual.block->share(),
-               [&](ValueId summand, kernels::Epilogue summand_epilogue) {
-                 return residual.block->record(forward_, input, summand, summand_epilogue);
-               });
-    if (!status) return status;
+    if (Status status = block(*residual.block, input, output, epilogue); !status) return status;
     if (!adds) {
-      record_add_normed(plan(), forward_.kernels(), output, residual.norm_after,
-                        parts_.config.rms_norm_eps, hidden);
+      record_add_normed(plan(), forward_.kernels(), output, residual.norm_after, norm_eps_, hidden);
     }
   }
   return {};
@@ -49,34 +52,40 @@ Status DecoderRecorder::blocks(std::span<const ResidualBlock> blocks, ValueId hi
 
 DecoderRecorder::Outputs DecoderRecorder::outputs(ValueId hidden,
                                                   std::span<const float> norm_weight) {
-  const int64_t hidden_size = parts_.config.hidden_size;
   Outputs outputs;
-  // Before the logits' rows: they need the same barrier.
-  const ValueId wanted = plan().add_value(RowKind::states, hidden_size);
-  outputs.states = plan().add_value(RowKind::states, hidden_size);
-  record_gather_rows(plan(), hidden, wanted);
+  const ValueId wanted = wanted_states(hidden);
+  outputs.states = plan().add_value(RowKind::states, parts_.config.hidden_size);
   norm(wanted, norm_weight, outputs.states);
+  outputs.logits = logits(hidden, norm_weight, parts_.output_matrix());
+  return outputs;
+}
+
+ValueId DecoderRecorder::wanted_states(ValueId hidden) {
+  const ValueId wanted = plan().add_value(RowKind::states, plan().columns(hidden));
+  record_gather_rows(plan(), hidden, wanted);
+  return wanted;
+}
+
+ValueId DecoderRecorder::logits(ValueId hidden, std::span<const float> norm_weight,
+                                const OutputMatrix& matrix) {
+  const int64_t hidden_size = plan().columns(hidden);
   const ValueId last = plan().add_value(RowKind::logits, hidden_size);
   const ValueId last_normed = plan().add_value(RowKind::logits, hidden_size);
-  const ValueId own_logits = plan().add_value(RowKind::logits, parts_.vocabulary.size());
+  const ValueId own_logits = plan().add_value(RowKind::logits, matrix.vocabulary.size());
   record_gather_rows(plan(), hidden, last);
   norm(last, norm_weight, last_normed);
-  const Linear& head = parts_.lm_head ? *parts_.lm_head : parts_.embed_tokens;
-  head.record(plan(), forward_.prepared(), last_normed, own_logits);
-  if (parts_.options.logit_soft_cap > 0) {
-    record_soft_cap(plan(), forward_.kernels(), parts_.options.logit_soft_cap, own_logits);
+  matrix.weights.record(plan(), forward_.prepared(), last_normed, own_logits);
+  if (matrix.soft_cap > 0) {
+    record_soft_cap(plan(), forward_.kernels(), matrix.soft_cap, own_logits);
   }
-  outputs.logits = own_logits;
-  if (parts_.communicator) {
-    // The first rank's are those that the engine sees.
-    std::optional<ValueId> all;
-    if (parts_.communicator->rank() == 0) {
-      outputs.logits = plan().add_value(RowKind::logits, parts_.config.vocab_size);
-      all = outputs.logits;
-    }
-    record_all_gather(plan(), *parts_.communicator, own_logits, all);
+  if (!parts_.communicator) return own_logits;
+  // The first rank's are those that the engine sees.
+  std::optional<ValueId> all;
+  if (parts_.communicator->rank() == 0) {
+    all = plan().add_value(RowKind::logits, matrix.vocab_size);
   }
-  return outputs;
+  record_all_gather(plan(), *parts_.communicator, own_logits, all);
+  return all.value_or(own_logits);
 }
 
 // Records what gives `output` or, of several ranks, this one's summand of it and their sum.

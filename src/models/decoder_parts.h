@@ -31,6 +31,14 @@ struct ResidualBlock {
   std::vector<float> norm_after;  // [hidden_size] or empty: no norm
 };
 
+// From a normed state to logits.
+struct OutputMatrix {
+  const Linear& weights;   // [this rank's vocabulary, hidden_size]
+  Range vocabulary;        // of this rank
+  int64_t vocab_size = 0;  // of all
+  float soft_cap = 0.0f;   // 0: none
+};
+
 // What all plans of a model share.
 struct DecoderParts {
   ModelConfig config;
@@ -42,12 +50,20 @@ struct DecoderParts {
 
   Linear embed_tokens = {};            // [this rank's vocabulary, hidden_size]
   std::optional<Linear> lm_head = {};  // absent when tied to embed_tokens
+
+  OutputMatrix output_matrix() const {
+    return {lm_head ? *lm_head : embed_tokens, vocabulary, config.vocab_size,
+            options.logit_soft_cap};
+  }
 };
 
 // Records one plan. The parts must outlive it.
 class DecoderRecorder {
  public:
-  DecoderRecorder(const DecoderParts& parts, const ForwardLimits& limits);
+  DecoderRecorder(const DecoderParts& parts, const ForwardLimits& limits)
+      : DecoderRecorder(parts, limits, parts.config.rms_norm_eps) {}
+  // For a plan whose norms have an epsilon of their own.
+  DecoderRecorder(const DecoderParts& parts, const ForwardLimits& limits, float norm_eps);
 
   ForwardRecorder& forward() { return forward_; }
   PlanRecorder& plan() { return forward_.plan(); }
@@ -55,6 +71,8 @@ class DecoderRecorder {
   // output = the batch's tokens' embeddings, [tokens, hidden_size].
   void embedding(ValueId output);
   void norm(ValueId input, std::span<const float> weight, ValueId output);
+  // Records the block as the ranks divide it: output = its output, or output += it.
+  Status block(Block& block, ValueId input, ValueId output, kernels::Epilogue epilogue);
   Status blocks(std::span<const ResidualBlock> blocks, ValueId hidden);
 
   struct Outputs {
@@ -62,6 +80,10 @@ class DecoderRecorder {
     ValueId logits;  // [logits, vocab_size]; with several ranks, of the first one
   };
   Outputs outputs(ValueId hidden, std::span<const float> norm_weight);
+  // The two apart: rows of the tokens whose states are wanted, as they are, and logits. Rows first:
+  // they need the same barrier.
+  ValueId wanted_states(ValueId hidden);
+  ValueId logits(ValueId hidden, std::span<const float> norm_weight, const OutputMatrix& matrix);
 
  private:
   template <typename Record>
@@ -69,6 +91,7 @@ class DecoderRecorder {
 
   const DecoderParts& parts_;
   ForwardRecorder forward_;
+  float norm_eps_;
   int64_t num_sums_ = 0;  // recorded so far
 };
 

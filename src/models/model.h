@@ -23,7 +23,8 @@ struct ModelLimits {
   int64_t hidden_size = 0;              // of the states behind the logits
 };
 
-// What a checkpoint has beside its model to guess a token further. It has a KV cache of its own, in
+// What guesses a token further from a model's hidden states: a layer of the checkpoint, or a head
+// that was trained for the model. It has a KV cache of its own, in
 // pages like the model's.
 class NextTokenModel {
  public:
@@ -34,9 +35,12 @@ class NextTokenModel {
   virtual Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
                          int32_t max_num_seqs) = 0;
 
-  // Row i of `previous` [num_tokens, hidden_size] is the model's final hidden state of the token
-  // before token i. Returns logits of what follows token i [num_logits, vocab_size], valid until
-  // the next call.
+  // The token of each column of its logits; empty: the model's own.
+  virtual std::span<const int32_t> token_ids() const { return {}; }
+
+  // Row i of `previous` [num_tokens, hidden_size] is what Model::next_token_states() has of the
+  // token before token i. Returns logits of what follows token i [num_logits, its vocabulary],
+  // valid until the next call.
   virtual Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) = 0;
   // Of batch.state_tokens of the last forward(): stand in for the model's, to guess further still.
   virtual Matrix<const float> hidden_states() const = 0;
@@ -69,6 +73,8 @@ class Model {
   // beside forward(). Batches may name it from then on.
   virtual Expected<LoraAdapter> load_adapter(const LoraCheckpoint& checkpoint) const;
 
+  // What next_token_model() goes by, of the same tokens and as wide.
+  virtual Matrix<const float> next_token_states() const { return hidden_states(); }
   // Null where the model has none, or it was not loaded.
   virtual NextTokenModel* next_token_model() { return nullptr; }
 

@@ -37,6 +37,8 @@ class TensorParallelNextToken final : public NextTokenModel {
     });
   }
 
+  std::span<const int32_t> token_ids() const override { return ranks_.front()->token_ids(); }
+
   Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) override {
     Matrix<const float> logits;
     teams_.run([&](int rank) {
@@ -121,6 +123,9 @@ class TensorParallelModel final : public Model {
     return whole;
   }
 
+  Matrix<const float> next_token_states() const override {
+    return ranks_.front()->next_token_states();
+  }
   NextTokenModel* next_token_model() override { return next_token_.get(); }
 
   std::vector<ExpertLayer*> expert_layers() override { return ranks_.front()->expert_layers(); }

@@ -36,8 +36,9 @@ class AttentionBlock final : public Block {
       orders = {{config.num_heads, rotary_dim}, {config.num_kv_heads, rotary_dim}, {}};
     }
     LoadSequence load(loader, prefix + ".");
-    load.linear(config.qkv_names, config.hidden_size, qkv_sizes, config.qkv_bias, block->qkv_proj_,
-                orders, heads->qkv_slice(config));
+    const int64_t input_size = config.input_size > 0 ? config.input_size : config.hidden_size;
+    load.linear(config.qkv_names, input_size, qkv_sizes, config.qkv_bias, block->qkv_proj_, orders,
+                heads->qkv_slice(config));
     // Ranks' outputs are added: one of them brings the bias.
     load.linear({config.output_name}, q_size, {config.hidden_size},
                 config.output_bias && loader.shard.rank == 0, block->o_proj_, {},

@@ -25,6 +25,7 @@ enum class QkNormKind : uint8_t {
 
 struct AttentionConfig {
   int64_t hidden_size = 0;
+  int64_t input_size = 0;  // of queries, keys and values; 0: hidden_size
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;

@@ -171,6 +171,34 @@ class GatherStep final : public Step {
   int64_t columns_;
 };
 
+class ConcatenateStep final : public Step {
+ public:
+  struct Part {
+    size_t offset;
+    int64_t columns;
+  };
+  ConcatenateStep(Part left, Part right, size_t output)
+      : left_(left), right_(right), output_(output) {}
+
+  std::string_view name() const override { return "concatenate"; }
+
+  void run(const StepContext& context) const override {
+    const int64_t rows = context.batch.num_tokens();
+    const auto left = rows_at<const float>(context, left_.offset, rows, left_.columns);
+    const auto right = rows_at<const float>(context, right_.offset, rows, right_.columns);
+    const auto out = rows_at<float>(context, output_, rows, left.cols + right.cols);
+    const Range share = context.member.share(rows);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+      std::copy_n(left.row(row), left.cols, out.row(row));
+      std::copy_n(right.row(row), right.cols, out.row(row) + left.cols);
+    }
+  }
+
+ private:
+  Part left_, right_;
+  size_t output_;
+};
+
 }  // namespace
 
 LayerKernels LayerKernels::select(const CpuFeatures& features) {
@@ -220,6 +248,15 @@ void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float 
   recorder.add(std::make_unique<SoftCapStep>(kernels.activation, cap, recorder.offset(logits),
                                              recorder.columns(logits)),
                {}, {{logits, Split::other}});
+}
+
+void record_concatenate(PlanRecorder& recorder, ValueId left, ValueId right, ValueId output) {
+  TW_CHECK(recorder.columns(output) == recorder.columns(left) + recorder.columns(right));
+  const auto part = [&](ValueId value) -> ConcatenateStep::Part {
+    return {recorder.offset(value), recorder.columns(value)};
+  };
+  recorder.add(std::make_unique<ConcatenateStep>(part(left), part(right), recorder.offset(output)),
+               {{left, Split::rows}, {right, Split::rows}}, {{output, Split::rows}});
 }
 
 void record_gather_rows(PlanRecorder& recorder, ValueId input, ValueId output) {

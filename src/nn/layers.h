@@ -42,6 +42,9 @@ void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels
 void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float cap,
                      ValueId logits);
 
+// output = [left, right], side by side.
+void record_concatenate(PlanRecorder& recorder, ValueId left, ValueId right, ValueId output);
+
 // From rows per token to those that are wanted: output[i] = input[batch.logit_tokens[i]], or of
 // batch.state_tokens, as the output's kind of rows says.
 void record_gather_rows(PlanRecorder& recorder, ValueId input, ValueId output);

@@ -21,6 +21,7 @@ WeightLoader WeightLoader::for_team(ThreadTeam& other) const {
   loader.kv_type = kv_type;
   loader.quantization = quantization;
   loader.next_token_layer = next_token_layer;
+  loader.eagle_head = eagle_head;
   loader.checks_only = checks_only;
   loader.max_lora_rank = max_lora_rank;
   loader.lora = lora;

@@ -52,7 +52,8 @@ struct WeightLoader {
   const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
   kernels::KvType kv_type = kernels::KvType::bf16;       // of the KV cache
   std::optional<QuantizationOptions> quantization = {};  // of an unquantized checkpoint, at load
-  bool next_token_layer = false;  // load the layer that guesses a token further
+  bool next_token_layer = false;           // load the layer that guesses a token further
+  const Checkpoint* eagle_head = nullptr;  // or this head, which does so too
   // Tensor parallelism: which part of each layer this rank holds, and how it meets the others,
   // which hold the rest; null where there are none.
   TensorShard shard = {};

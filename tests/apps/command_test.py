@@ -267,9 +267,13 @@ class BadInput(Command):
 
     def test_draft_models(self):
         draft = ("--speculative-draft-model-path", TEST_MODELS / "tiny-llama3")
-        self.expect_refused(self.generate(MODEL, *draft), "STANDALONE alone")
+        self.expect_refused(self.generate(MODEL, *draft), "STANDALONE and EAGLE3 alone")
         standalone = ("--speculative-algorithm", "STANDALONE")
         self.expect_refused(self.generate(MODEL, *standalone), "--speculative-draft-model-path")
+        eagle = ("--speculative-algorithm", "EAGLE3")
+        self.expect_refused(self.generate(MODEL, *eagle), "the head with --speculative-draft-model-path")
+        self.expect_refused(self.generate(MODEL, *eagle, *draft), "tiny-llama3", "no EAGLE-3 head")
+        self.expect_refused(self.generate(MODEL, "--speculative-eagle-topk", 4), "topk 4", "trees")
         self.expect_refused(self.generate(MODEL, *standalone, *draft), "tiny-llama3", "token 0 is",
                             "same vocabulary")
 

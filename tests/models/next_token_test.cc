@@ -1,15 +1,11 @@
 // The layer that guesses a token further, against one put together of Transformers' modules
 // (tools/golden/make_next_token_golden.py), and what it may do to an engine's output: nothing.
-//
-// Tolerance: the final hidden states that it goes by differ from the reference's as logits do
-// (golden_test.cc), and keys and values are rounded to bf16 also where activations are not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/batch_builder.h"
 #include "models/changed_checkpoint.h"
 #include "models/golden_file.h"
-#include "models/logit_error.h"
+#include "models/next_token_reference.h"
 #include "models/real_model.h"
 #include "models/tensor_parallel.h"
 
@@ -18,13 +14,9 @@ namespace {
 
 using kernels::ActivationPrecision;
 using testing_support::ChangedCheckpoint;
+using testing_support::expect_equals_reference;
 using testing_support::GoldenFile;
 using testing_support::greedy;
-using testing_support::largest_magnitude;
-using testing_support::logit_error;
-
-constexpr int32_t kPageSize = 16;
-constexpr int32_t kMaxTokens = 64;
 
 class NextToken : public ::testing::TestWithParam<std::string> {
  protected:
@@ -51,58 +43,16 @@ class NextToken : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Checkpoint> checkpoint_;
 };
 
-// Tokens [begin, end) of one sequence, all their logits and states.
-Batch batch_of(BatchBuilder& builder, std::span<const int32_t> tokens, size_t begin, size_t end) {
-  static const std::vector<PageId> pages = {PageId{2}, PageId{0}, PageId{3}};
-  builder.clear();
-  builder.begin_sequence(static_cast<int32_t>(begin), pages, false);
-  for (size_t i = begin; i < end; ++i) builder.add_token(tokens[i], true, true);
-  builder.end_sequence();
-  return builder.batch();
-}
-
-void expect_close(Matrix<const float> computed, Matrix<const float> golden, int64_t first_row,
-                  double tolerance) {
-  for (int64_t row = 0; row < computed.rows; ++row) {
-    const std::span<const float> expected(golden.row(first_row + row),
-                                          static_cast<size_t>(golden.cols));
-    const std::span<const float> own(computed.row(row), static_cast<size_t>(computed.cols));
-    EXPECT_LT(logit_error(own, expected, largest_magnitude(expected)).relative, tolerance)
-        << "token " << first_row + row;
-  }
-}
-
 TEST_P(NextToken, LogitsAndStatesEqualTheReferenceByOneAndSeveralRanks) {
   const GoldenFile golden("next-token-" + GetParam());
   ASSERT_TRUE(golden.is_open());
-  const std::span<const int32_t> tokens = golden.integers("token_ids");
   for (const int num_ranks : {1, 2}) {
     for (const auto precision : {ActivationPrecision::bf16, ActivationPrecision::f32}) {
       SCOPED_TRACE(fmt::format("{} ranks, {}", num_ranks,
                                precision == ActivationPrecision::bf16 ? "bf16" : "f32"));
       auto model = load(*checkpoint_, num_ranks, precision);
       ASSERT_TRUE(model) << model.error().message;
-      NextTokenModel* layer = (*model)->next_token_model();
-      ASSERT_NE(layer, nullptr);
-      EXPECT_GT(layer->kv_bytes_per_token(), 0);
-      ASSERT_TRUE((*model)->prepare(4, kPageSize, kMaxTokens, 1));
-      ASSERT_TRUE(layer->prepare(4, kPageSize, kMaxTokens, 1));
-      BatchBuilder builder(kPageSize, kMaxTokens, 1);
-      const int64_t hidden_size = (*model)->limits().hidden_size;
-      std::vector<float> previous(static_cast<size_t>(hidden_size), 0.0f);
-      const double tolerance = precision == ActivationPrecision::bf16 ? 3e-2 : 2e-2;
-      for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 23}, {23, tokens.size()}}) {
-        const Batch batch = batch_of(builder, tokens, begin, end);
-        (*model)->forward(batch);
-        const Matrix<const float> states = (*model)->hidden_states();
-        previous.insert(previous.end(), states.data, states.data + states.rows * hidden_size);
-        const Matrix<const float> logits = layer->forward(
-            batch, read_only(dense_matrix(previous.data(), batch.num_tokens(), hidden_size)));
-        expect_close(logits, golden.matrix("logits"), static_cast<int64_t>(begin), tolerance);
-        expect_close(layer->hidden_states(), golden.matrix("states"), static_cast<int64_t>(begin),
-                     tolerance);
-        previous.erase(previous.begin(), previous.end() - hidden_size);
-      }
+      expect_equals_reference(**model, golden, precision);
     }
   }
 }

@@ -139,8 +139,7 @@ void DraftModel::guess(std::span<DraftRequest> group) {
         sequence.states.put(sequence.num_drafter_computed - 1,
                             rows_of(model_->hidden_states(), row, 1));
       }
-      sequence.drafts.push_back(
-          static_cast<TokenId>(kernels_.argmax(logits.row(row), vocab_size_)));
+      sequence.drafts.push_back(likeliest(logits, row));
     }
   }
   if (!wants_states()) return;
@@ -148,6 +147,12 @@ void DraftModel::guess(std::span<DraftRequest> group) {
     request.sequence->num_drafter_computed = request.sequence->num_tokens();
     request.sequence->states.drop_before(request.sequence->num_tokens() - 1);
   }
+}
+
+TokenId DraftModel::likeliest(Matrix<const float> logits, int64_t row) const {
+  const auto best = kernels_.argmax(logits.row(row), std::min(vocab_size_, logits.cols));
+  const std::span<const TokenId> ids = model_->token_ids();
+  return ids.empty() ? static_cast<TokenId>(best) : ids[static_cast<size_t>(best)];
 }
 
 // The tokens and guesses that were not computed yet.

@@ -1,7 +1,7 @@
 // Guesses from another model of the same vocabulary: its likeliest tokens, one forward pass for
 // each place, of all requests together. It is a smaller model (Leviathan et al., 2023), or the
-// verifying model's own layer for it, which goes by that model's hidden states (multi-token
-// prediction).
+// verifying model's own layer or head for it, which goes by that model's hidden states (multi-token
+// prediction, EAGLE-3).
 //
 // It computes prompts chunk by chunk beside the model, and generated tokens when it is asked for
 // guesses or, so that whole pages can be shared, when a page is complete. What a smaller model
@@ -39,6 +39,7 @@ class DraftModel final : public Drafter {
   void compute(Sequence& sequence, int32_t end);
   void flush();
   void guess(std::span<DraftRequest> group);
+  TokenId likeliest(Matrix<const float> logits, int64_t row) const;
   void add_round(Sequence& sequence);
   void add_token(const Sequence& sequence, int32_t position, bool wants_guess);
   Matrix<const float> forward();

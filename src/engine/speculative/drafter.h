@@ -35,7 +35,7 @@ class Drafter {
   }
   virtual void adopt_caller() {}
 
-  // Whether follow() needs the model's final hidden states of all tokens, but of pooled prompts,
+  // Whether follow() needs the model's next_token_states() of all tokens, but of pooled prompts,
   // which nothing is guessed for.
   virtual bool wants_states() const { return false; }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
+#include "engine/request.h"
 #include "models/model.h"
 
 namespace tw {
@@ -16,8 +18,10 @@ class GuessingModel {
                          int32_t max_num_seqs) = 0;
   virtual void adopt_caller() {}
 
-  // Whether it goes by the verifying model's final hidden states: then row i of `previous`
-  // [num_tokens, hidden_size] is that of the token before token i.
+  // The token of each column of its logits; empty: equal numbers.
+  virtual std::span<const TokenId> token_ids() const { return {}; }
+  // Whether it goes by the verifying model's hidden states (Model::next_token_states): then row i
+  // of `previous` [num_tokens, hidden_size] is that of the token before token i.
   virtual bool wants_states() const { return false; }
   virtual Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) = 0;
   // Of batch.state_tokens: stand in for states that the model has not computed yet.
@@ -44,7 +48,7 @@ class StandaloneGuesser final : public GuessingModel {
   const std::unique_ptr<Model> model_;
 };
 
-// The verifying model's own layer for it, which must outlive this.
+// The verifying model's own layer or head for it, which must outlive this.
 class NextTokenGuesser final : public GuessingModel {
  public:
   NextTokenGuesser(NextTokenModel& model, const ModelLimits& limits)
@@ -57,6 +61,7 @@ class NextTokenGuesser final : public GuessingModel {
                  int32_t max_num_seqs) override {
     return model_.prepare(num_pages, page_size, max_num_tokens, max_num_seqs);
   }
+  std::span<const TokenId> token_ids() const override { return model_.token_ids(); }
   bool wants_states() const override { return true; }
   Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) override {
     return model_.forward(batch, previous);

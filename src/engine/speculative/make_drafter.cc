@@ -23,14 +23,14 @@ Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config, Mode
     return std::make_unique<DraftModel>(std::make_unique<StandaloneGuesser>(std::move(draft_model)),
                                         vocab_size, features);
   }
-  if (algorithm == "NEXTN") {
+  if (algorithm == "NEXTN" || algorithm == "EAGLE3") {
     NextTokenModel* layer = model.next_token_model();
     TW_CHECK(layer != nullptr);
     return std::make_unique<DraftModel>(std::make_unique<NextTokenGuesser>(*layer, model.limits()),
                                         vocab_size, features);
   }
   return error(ErrorCode::invalid_argument,
-               "--speculative-algorithm {}: unknown; there are NGRAM, STANDALONE and NEXTN",
+               "--speculative-algorithm {}: unknown; there are NGRAM, STANDALONE, NEXTN and EAGLE3",
                algorithm);
 }
 

@@ -7,7 +7,7 @@ BatchBuilder::BatchBuilder(int32_t page_size, int32_t max_tokens, int32_t max_se
   for (auto* per_token : {&token_ids_, &positions_, &kv_slots_, &logit_tokens_, &state_tokens_}) {
     per_token->reserve(static_cast<size_t>(max_tokens));
   }
-  for (auto* per_seq : {&seq_starts_, &context_lens_, &page_table_starts_}) {
+  for (auto* per_seq : {&seq_starts_, &context_lens_, &page_table_starts_, &state_slots_}) {
     per_seq->reserve(static_cast<size_t>(max_seqs) + 1);
   }
   adapters_.reserve(static_cast<size_t>(max_seqs));
@@ -18,7 +18,7 @@ void BatchBuilder::clear() {
   adapters_.clear();
   has_adapters_ = false;
   for (auto* array : {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_,
-                      &logit_tokens_, &state_tokens_}) {
+                      &logit_tokens_, &state_tokens_, &state_slots_}) {
     array->clear();
   }
   seq_starts_.assign(1, 0);
@@ -27,7 +27,8 @@ void BatchBuilder::clear() {
 }
 
 void BatchBuilder::begin_sequence(int32_t first, std::span<const PageId> pages, bool generated,
-                                  const LoraAdapter* adapter) {
+                                  const LoraAdapter* adapter, int32_t state_slot) {
+  state_slots_.push_back(state_slot);
   adapters_.push_back(adapter);
   has_adapters_ |= adapter != nullptr;
   position_ = first;
@@ -60,6 +61,7 @@ Batch BatchBuilder::batch() const {
   Batch batch{
       token_ids_,   positions_,         seq_starts_,   context_lens_,         kv_slots_,
       page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens_, state_tokens_};
+  batch.state_slots = state_slots_;
   if (has_adapters_) batch.adapters = adapters_;
   return batch;
 }

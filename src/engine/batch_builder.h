@@ -20,9 +20,9 @@ class BatchBuilder {
 
   // The next sequence's tokens, from position `first` on, are those that add_token() gives until
   // end_sequence(). Sequences whose tokens were generated come before those whose were given.
-  // `adapter`: of the sequence, which holds it; null for none.
+  // `adapter`: of the sequence, which holds it; null for none. `state_slot`: see Batch.
   void begin_sequence(int32_t first, std::span<const PageId> pages, bool generated,
-                      const LoraAdapter* adapter = nullptr);
+                      const LoraAdapter* adapter = nullptr, int32_t state_slot = 0);
   void add_token(TokenId token, bool wants_logits, bool wants_state = false);
   void end_sequence();
 
@@ -41,6 +41,7 @@ class BatchBuilder {
 
   std::vector<int32_t> token_ids_, positions_, seq_starts_, context_lens_, kv_slots_;
   std::vector<int32_t> page_tables_, page_table_starts_, logit_tokens_, state_tokens_;
+  std::vector<int32_t> state_slots_;          // of each sequence
   std::vector<const LoraAdapter*> adapters_;  // of each sequence
   bool has_adapters_ = false;
   int32_t num_generated_tokens_ = 0;

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "engine/expert_balancer.h"
 #include "engine/kv_budget.h"
 #include "engine/scheduler.h"
@@ -666,12 +667,16 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, E
                  context_length);
   }
   if (config.context_length > 0) context_length = config.context_length;
+  const int32_t max_seqs = config.max_running_requests;
   int64_t kv_bytes_per_token = limits.kv_bytes_per_token;
   if (*drafter) kv_bytes_per_token += (*drafter)->kv_bytes_per_token();
-  auto num_pages = kv_pages(
-      config, {detect_memory_limits(), resident_memory(), kv_bytes_per_token, context_length});
+  if (limits.state_bytes_per_sequence > 0 && !config.disable_radix_cache) {
+    log::info("The model has recurrent states, which can't be cut: prompts share no prefixes");
+    config.disable_radix_cache = true;
+  }
+  auto num_pages = kv_pages(config, {detect_memory_limits(), resident_memory(), kv_bytes_per_token,
+                                     max_seqs * limits.state_bytes_per_sequence, context_length});
   if (!num_pages) return forward_error(num_pages);
-  const int32_t max_seqs = config.max_running_requests;
   Status status = model->prepare(
       *num_pages, config.page_size,
       config.chunked_prefill_size + max_seqs + (*drafter ? kMaxDraftsOfAll : 0), max_seqs);

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
@@ -17,6 +18,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   running_.reserve(max_seqs);
   scheduled_.reserve(max_seqs);
   prefills_.reserve(max_seqs);
+  for (int32_t slot = config.max_running_requests; slot-- > 0;) free_state_slots_.push_back(slot);
 }
 
 Scheduler::~Scheduler() {
@@ -35,7 +37,7 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t request_id) {
   if (const auto found = std::ranges::find_if(running_, is_wanted); found != running_.end()) {
     removed = std::move(*found);
     running_.erase(found);
-    release_pages(*removed, true);
+    release_memory(*removed, true);
   } else if (const auto queued = std::ranges::find_if(waiting_, is_wanted);
              queued != waiting_.end()) {
     removed = std::move(*queued);
@@ -47,7 +49,7 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t request_id) {
 std::vector<std::unique_ptr<Sequence>> Scheduler::remove_all() {
   std::vector<std::unique_ptr<Sequence>> removed;
   for (auto& sequence : running_) {
-    release_pages(*sequence, false);
+    release_memory(*sequence, false);
     removed.push_back(std::move(sequence));
   }
   for (auto& sequence : waiting_) removed.push_back(std::move(sequence));
@@ -85,7 +87,7 @@ void Scheduler::preempt_youngest() {
   std::unique_ptr<Sequence> youngest = std::move(running_.back());
   running_.pop_back();
   // What it computed may still be there when it comes back, if nobody needs the memory before.
-  release_pages(*youngest, true);
+  release_memory(*youngest, true);
   youngest->num_computed = 0;
   youngest->drafts.clear();
   youngest->prompt_logprobs.clear();
@@ -99,7 +101,7 @@ bool Scheduler::shares_pages(const Sequence& sequence) const {
   return config_.enable_prefix_cache && !(config_.drafter_has_cache && sequence.request.pooling);
 }
 
-void Scheduler::release_pages(Sequence& sequence, bool keep_in_cache) {
+void Scheduler::release_memory(Sequence& sequence, bool keep_in_cache) {
   if (keep_in_cache && shares_pages(sequence)) {
     const int32_t complete = config_.drafter_has_cache
                                  ? std::min(sequence.num_computed, sequence.num_drafter_computed)
@@ -109,6 +111,7 @@ void Scheduler::release_pages(Sequence& sequence, bool keep_in_cache) {
   }
   for (PageId page : sequence.pages) pool_.release(page);
   sequence.pages.clear();
+  free_state_slots_.push_back(std::exchange(sequence.state_slot, -1));
 }
 
 std::span<const ScheduledSequence> Scheduler::schedule() {
@@ -189,6 +192,8 @@ bool Scheduler::try_admit(Sequence& sequence) {
     return false;
   }
   grow(sequence, sequence.num_tokens());
+  sequence.state_slot = free_state_slots_.back();
+  free_state_slots_.pop_back();
   sequence.num_computed = cached * config_.page_size;
   sequence.num_drafter_computed = sequence.num_computed;
   if (!sequence.admitted_before) {
@@ -249,7 +254,7 @@ void Scheduler::build_batch() {
     entry.first_logit = builder_.num_logits();
     entry.first_state = builder_.num_states();
     builder_.begin_sequence(begin, sequence.pages, sequence.next_is_generated(),
-                            sequence.request.adapter.get());
+                            sequence.request.adapter.get(), sequence.state_slot);
     for (int32_t position = begin; position < end; ++position) {
       const auto index = static_cast<size_t>(position);
       const bool is_last = entry.samples && position + 1 + entry.num_drafts >= end;

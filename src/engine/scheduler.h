@@ -106,7 +106,7 @@ class Scheduler {
   bool grow_or_preempt(Sequence& sequence, int32_t num_tokens);
   void preempt_youngest();
   bool shares_pages(const Sequence& sequence) const;
-  void release_pages(Sequence& sequence, bool keep_in_cache);
+  void release_memory(Sequence& sequence, bool keep_in_cache);
   void admit_waiting();
   bool try_admit(Sequence& sequence);
   bool shares_running_prefill(const Sequence& sequence) const;
@@ -118,6 +118,7 @@ class Scheduler {
   const SchedulerConfig config_;
   PagePool pool_;
   RadixCache cache_;
+  std::vector<int32_t> free_state_slots_;           // a stack, at first the lowest on top
   std::vector<std::unique_ptr<Sequence>> running_;  // oldest first
   std::deque<std::unique_ptr<Sequence>> waiting_;   // next first
   int64_t num_preemptions_ = 0;

@@ -19,6 +19,7 @@ struct Sequence {
   SamplerState sampler;
   std::vector<TokenId> tokens;  // prompt, then output
   std::vector<PageId> pages;    // of tokens [0, num_computed), and room for the next step
+  int32_t state_slot = -1;      // of its recurrent states while it runs, see Batch
   int32_t num_computed = 0;     // tokens whose keys and values are in the cache
   std::vector<TokenId> drafts;  // guesses of what follows tokens, verified in the next step
   DraftLength draft_length;

@@ -174,6 +174,12 @@ void DecoderLoader::attention(int64_t index, const BlockNorms& norms, const Atte
   add(index, norms, load_attention(loader_, layer_prefix(index) + name, config));
 }
 
+void DecoderLoader::gated_delta(int64_t index, const BlockNorms& norms,
+                                const GatedDeltaConfig& config, const std::string& name) {
+  if (!load_.status()) return;
+  add(index, norms, load_gated_delta(loader_, layer_prefix(index) + name, config));
+}
+
 void DecoderLoader::gated_ffn(int64_t index, const BlockNorms& norms, const GatedFfnConfig& config,
                               const std::string& name) {
   if (!load_.status()) return;
@@ -225,6 +231,7 @@ void DecoderLoader::add(int64_t index, const BlockNorms& norms,
   auto& first_blocks = decoder_->first_blocks_;
   if (index == std::ssize(first_blocks)) first_blocks.push_back(decoder_->blocks_.size());
   decoder_->limits_.kv_bytes_per_token += residual.block->cache_bytes_per_token();
+  decoder_->limits_.state_bytes_per_sequence += residual.block->state_bytes_per_sequence();
   decoder_->blocks_.push_back(std::move(residual));
 }
 

@@ -19,6 +19,7 @@
 #include "models/model.h"
 #include "nn/attention_block.h"
 #include "nn/block.h"
+#include "nn/gated_delta_block.h"
 #include "nn/gated_ffn.h"
 #include "nn/load_sequence.h"
 #include "nn/mla_block.h"
@@ -45,6 +46,8 @@ class DecoderLoader {
                  const std::string& name = "self_attn");
   void gated_ffn(int64_t index, const BlockNorms& norms, const GatedFfnConfig& config,
                  const std::string& name = "mlp");
+  void gated_delta(int64_t index, const BlockNorms& norms, const GatedDeltaConfig& config,
+                   const std::string& name = "linear_attn");
   void mla(int64_t index, const BlockNorms& norms, const MlaConfig& config,
            const std::string& name = "self_attn");
   void moe(int64_t index, const BlockNorms& norms, const MoeConfig& config,

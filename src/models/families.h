@@ -33,6 +33,7 @@ std::span<const Family> mixtral_families();
 std::span<const Family> olmo_families();
 std::span<const Family> phi_families();
 std::span<const Family> qwen_families();
+std::span<const Family> qwen_hybrid_families();
 std::span<const Family> qwen_moe_families();
 std::span<const Family> smollm3_families();
 

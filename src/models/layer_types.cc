@@ -1,5 +1,7 @@
 #include "models/layer_types.h"
 
+#include <algorithm>
+
 #include "nn/rope.h"
 
 namespace tw {
@@ -44,6 +46,19 @@ Expected<std::vector<bool>> rotating_layers(const ModelConfig& config) {
     rotating.push_back(given.empty() ? static_cast<int64_t>(i + 1) % interval != 0 : given[i] == 1);
   }
   return rotating;
+}
+
+Expected<std::vector<bool>> sparse_layers(const ModelConfig& config) {
+  ConfigFields fields = config.fields();
+  const int64_t step = fields.integer("decoder_sparse_step", 1, 4096, 1);
+  const auto dense = fields.integers("mlp_only_layers", 0, 4096);
+  if (!fields.status()) return tl::unexpected(fields.status().error());
+  std::vector<bool> sparse;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const bool is_dense = std::find(dense.begin(), dense.end(), i) != dense.end();
+    sparse.push_back(!is_dense && (i + 1) % step == 0);
+  }
+  return sparse;
 }
 
 void set_layer_type(const ModelConfig& config, bool sliding, AttentionConfig& attention) {

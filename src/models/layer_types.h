@@ -20,6 +20,10 @@ Expected<std::vector<bool>> sliding_layers(const ModelConfig& config,
 // otherwise all but every no_rope_layer_interval-th.
 Expected<std::vector<bool>> rotating_layers(const ModelConfig& config);
 
+// Which layers have experts, in the families of Qwen: every decoder_sparse_step-th, without
+// mlp_only_layers.
+Expected<std::vector<bool>> sparse_layers(const ModelConfig& config);
+
 // Sets the window and the rotation of a layer of either kind.
 void set_layer_type(const ModelConfig& config, bool sliding, AttentionConfig& attention);
 

@@ -14,7 +14,7 @@ namespace tw {
 namespace {
 
 // Which layers have experts: those of moe_layers, or every interleave_moe_layer_step-th.
-Expected<std::vector<bool>> sparse_layers(const ModelConfig& config) {
+Expected<std::vector<bool>> expert_layers_of(const ModelConfig& config) {
   ConfigFields fields = config.fields();
   const int64_t step = fields.integer("interleave_moe_layer_step", 1, 4096, 1);
   const bool is_given = fields.has("moe_layers");
@@ -91,7 +91,7 @@ Expected<std::unique_ptr<Model>> load_llama4(const WeightLoader& loader,
   if (!fields.status()) return tl::unexpected(fields.status().error());
   auto moe = llama4_moe(config);
   if (!moe) return forward_error(moe);
-  auto sparse = sparse_layers(config);
+  auto sparse = expert_layers_of(config);
   if (!sparse) return forward_error(sparse);
   auto rotating = rotating_layers(config);
   if (!rotating) return forward_error(rotating);

@@ -21,6 +21,9 @@ struct ModelLimits {
   int64_t max_position_embeddings = 0;  // context length
   int64_t kv_bytes_per_token = 0;       // all layers, keys and values
   int64_t hidden_size = 0;              // of the states behind the logits
+  // Recurrent states of all layers, of a sequence in Batch::state_slots; 0: it has none. They are
+  // what all tokens so far made them: they can't be cut at a position.
+  int64_t state_bytes_per_sequence = 0;
 };
 
 // What guesses a token further from a model's hidden states: a layer of the checkpoint, or a head

@@ -3,28 +3,12 @@
 // Yang et al., "Qwen2 Technical Report" (2024), "Qwen3 Technical Report" (2025). The attention of
 // the dense models; many small experts, of which released models choose 4 of 60 (Qwen 2, beside a
 // shared expert weighted by a gate of its own) or 8 of 128 (Qwen 3).
-#include <algorithm>
-
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/layer_types.h"
 
 namespace tw {
 namespace {
-
-// Which layers have experts: every decoder_sparse_step-th, without mlp_only_layers.
-Expected<std::vector<bool>> sparse_layers(const ModelConfig& config) {
-  ConfigFields fields = config.fields();
-  const int64_t step = fields.integer("decoder_sparse_step", 1, 4096, 1);
-  const auto dense = fields.integers("mlp_only_layers", 0, 4096);
-  if (!fields.status()) return tl::unexpected(fields.status().error());
-  std::vector<bool> sparse;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const bool is_dense = std::find(dense.begin(), dense.end(), i) != dense.end();
-    sparse.push_back(!is_dense && (i + 1) % step == 0);
-  }
-  return sparse;
-}
 
 Expected<std::unique_ptr<Model>> load_layers(const WeightLoader& loader, const ModelConfig& config,
                                              AttentionConfig attention, MoeConfig moe,

@@ -17,8 +17,8 @@ std::vector<Family> all_families() {
   for (const auto families :
        {deepseek_families(), gemma_families(), glm_families(), glm_moe_families(),
         gpt_oss_families(), llama_families(), llama4_families(), minimax_m2_families(),
-        mixtral_families(), olmo_families(), phi_families(), qwen_families(), qwen_moe_families(),
-        smollm3_families()}) {
+        mixtral_families(), olmo_families(), phi_families(), qwen_families(),
+        qwen_hybrid_families(), qwen_moe_families(), smollm3_families()}) {
     all.insert(all.end(), families.begin(), families.end());
   }
   return all;

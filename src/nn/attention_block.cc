@@ -1,6 +1,8 @@
 #include "nn/attention_block.h"
 
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "core/check.h"
 #include "nn/forward_recorder.h"
@@ -9,6 +11,25 @@
 
 namespace tw {
 namespace {
+
+// Where queries and gates lie in a projection that has for each head both, of heads
+// [own.begin, own.end), or of all.
+std::pair<LinearSlice, LinearSlice> divide_queries(const AttentionConfig& config, Range own,
+                                                   LinearSlice qkv) {
+  const int64_t head_dim = config.head_dim, kv_size = config.num_kv_heads * head_dim;
+  if (qkv.rows.empty()) {
+    own = {0, config.num_heads};
+    qkv.rows = {{}, {{0, kv_size}}, {{0, kv_size}}};
+  }
+  std::vector<Range> queries, gates;
+  for (int64_t head = own.begin; head < own.end; ++head) {
+    const int64_t begin = 2 * head * head_dim;
+    queries.push_back({begin, begin + head_dim});
+    gates.push_back({begin + head_dim, begin + 2 * head_dim});
+  }
+  qkv.rows[0] = std::move(queries);
+  return {std::move(qkv), LinearSlice{.rows = {std::move(gates)}}};
+}
 
 class AttentionBlock final : public Block {
  public:
@@ -37,8 +58,17 @@ class AttentionBlock final : public Block {
     }
     LoadSequence load(loader, prefix + ".");
     const int64_t input_size = config.input_size > 0 ? config.input_size : config.hidden_size;
+    LinearSlice qkv_slice = heads->qkv_slice(config);
+    if (config.output_gate) {
+      TW_CHECK(config.qkv_names.size() == 3 && orders.empty());
+      qkv_sizes[0] = 2 * q_size;
+      LinearSlice gate_slice;
+      std::tie(qkv_slice, gate_slice) = divide_queries(config, heads->heads, std::move(qkv_slice));
+      load.linear({config.qkv_names[0]}, input_size, {2 * q_size}, config.qkv_bias,
+                  block->gate_proj_.emplace(), {}, gate_slice);
+    }
     load.linear(config.qkv_names, input_size, qkv_sizes, config.qkv_bias, block->qkv_proj_, orders,
-                heads->qkv_slice(config));
+                qkv_slice);
     // Ranks' outputs are added: one of them brings the bias.
     load.linear({config.output_name}, q_size, {config.hidden_size},
                 config.output_bias && loader.shard.rank == 0, block->o_proj_, {},
@@ -96,6 +126,12 @@ class AttentionBlock final : public Block {
     const ValueId attended = recorder.shared_value("attended", q_size());
     qkv_proj_.record(recorder.plan(), recorder.prepared(), input, qkv);
     recorder.attention().record(layer, qkv, attended);
+    if (gate_proj_) {
+      const ValueId gate = recorder.shared_value("attention_gate", q_size());
+      gate_proj_->record(recorder.plan(), recorder.prepared(), input, gate);
+      record_gate(recorder.plan(), recorder.kernels(), kernels::Activation::sigmoid, gate, 0,
+                  attended);
+    }
     o_proj_.record(recorder.plan(), recorder.prepared(), attended, output, epilogue);
     return {};
   }
@@ -147,8 +183,9 @@ class AttentionBlock final : public Block {
   kernels::KvType kv_type_;
   BlockShare share_ = BlockShare::part;
   float key_scale_ = 1.0f, value_scale_ = 1.0f;
-  Linear qkv_proj_;  // hidden -> queries, keys, values
-  Linear o_proj_;    // attention output -> hidden
+  Linear qkv_proj_;                  // hidden -> queries, keys, values
+  std::optional<Linear> gate_proj_;  // hidden -> gates of the attention's output
+  Linear o_proj_;                    // attention output -> hidden
   QkNorm qk_norm_;
   std::vector<float> sinks_;  // [num_heads] or empty
   KvCache cache_;

@@ -38,6 +38,7 @@ struct AttentionConfig {
   std::optional<QueryTemperature> temperature = {};
   bool qkv_bias = false;
   bool output_bias = false;
+  bool output_gate = false;  // q_proj has for each head its query, then a gate of its output
   QkNormKind qk_norm = QkNormKind::none;
   float norm_eps = 1e-6f;
   float norm_weight_offset = 0.0f;  // added to what the checkpoint holds

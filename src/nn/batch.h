@@ -30,6 +30,9 @@ struct Batch {
   int32_t num_generated_tokens = 0;       // tokens [0, num_generated_tokens) were generated
   std::span<const int32_t> state_tokens = {};  // [num_states] token indices whose final hidden
                                                // states are wanted, ascending
+  // [num_seqs] where each sequence has its recurrent states, below max_num_seqs; a sequence keeps
+  // its slot from its position 0 on. Empty for models without such states.
+  std::span<const int32_t> state_slots = {};
   // [num_seqs] adapter of each sequence, null for none; empty where no sequence has one
   std::span<const LoraAdapter* const> adapters = {};
 

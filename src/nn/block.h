@@ -35,6 +35,9 @@ class Block {
   // What the block keeps for each token of a sequence (keys and values).
   virtual int64_t cache_bytes_per_token() const { return 0; }
 
+  // What the block keeps for a sequence as a whole, whatever its length (recurrent states).
+  virtual int64_t state_bytes_per_sequence() const { return 0; }
+
   // Allocates the block's cache for the recorder's limits and records
   //   output = f(input) (store) or output += f(input) (accumulate).
   // Both are [tokens, hidden_size]; they are distinct, or the epilogue is accumulate. Called once,

@@ -125,6 +125,38 @@ class GatedActivationStep final : public Step {
   int64_t columns_;
 };
 
+class GateStep final : public Step {
+ public:
+  struct Operands {
+    kernels::Activation activation;
+    size_t gate = 0;  // its first column
+    int64_t gate_stride = 0;
+    size_t values = 0;
+    int64_t columns = 0;
+  };
+
+  GateStep(const kernels::ActivationKernels& kernels, const Operands& operands)
+      : kernels_(kernels), operands_(operands) {}
+
+  std::string_view name() const override { return "gate"; }
+
+  void run(const StepContext& context) const override {
+    const Operands& o = operands_;
+    const int64_t rows = context.batch.num_tokens();
+    kernels::GatedActivationArguments arguments;
+    arguments.activation = o.activation;
+    arguments.gate = {reinterpret_cast<const float*>(context.arena + o.gate), rows, o.columns,
+                      o.gate_stride};
+    arguments.up = rows_at<const float>(context, o.values, rows, o.columns);
+    arguments.out = rows_at<float>(context, o.values, rows, o.columns);
+    kernels_.gated(arguments, context.member.share(rows));
+  }
+
+ private:
+  const kernels::ActivationKernels& kernels_;
+  Operands operands_;
+};
+
 class SoftCapStep final : public Step {
  public:
   SoftCapStep(const kernels::ActivationKernels& kernels, float cap, size_t logits, int64_t columns)
@@ -241,6 +273,20 @@ void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels
                                                      recorder.offset(gate_up),
                                                      recorder.offset(output), columns),
                {{gate_up, Split::rows}}, {{output, Split::rows}});
+}
+
+void record_gate(PlanRecorder& recorder, const LayerKernels& kernels,
+                 kernels::Activation activation, ValueId gate, int64_t gate_column,
+                 ValueId values) {
+  GateStep::Operands operands;
+  operands.activation = activation;
+  operands.gate = recorder.offset(gate) + static_cast<size_t>(gate_column) * sizeof(float);
+  operands.gate_stride = recorder.columns(gate);
+  operands.values = recorder.offset(values);
+  operands.columns = recorder.columns(values);
+  TW_CHECK(gate_column + operands.columns <= operands.gate_stride);
+  recorder.add(std::make_unique<GateStep>(kernels.activation, operands), {{gate, Split::rows}},
+               {{values, Split::rows}});
 }
 
 void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float cap,

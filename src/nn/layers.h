@@ -38,6 +38,10 @@ void record_add_normed(PlanRecorder& recorder, const LayerKernels& kernels, Valu
 void record_gated_activation(PlanRecorder& recorder, const LayerKernels& kernels,
                              kernels::Activation activation, ValueId gate_up, ValueId output);
 
+// values *= f(gate), gate being columns of another value, from gate_column on.
+void record_gate(PlanRecorder& recorder, const LayerKernels& kernels,
+                 kernels::Activation activation, ValueId gate, int64_t gate_column, ValueId values);
+
 // logits = cap * tanh(logits / cap), in place.
 void record_soft_cap(PlanRecorder& recorder, const LayerKernels& kernels, float cap,
                      ValueId logits);

@@ -41,6 +41,7 @@ class FakeModel final : public Model {
   }
 
   const ModelLimits& limits() const override { return limits_; }
+  void set_state_bytes(int64_t bytes) { limits_.state_bytes_per_sequence = bytes; }
 
   Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
                  int32_t max_num_seqs) override {

@@ -25,6 +25,20 @@ TEST(KvPages, AreWhatTheFractionLeavesBesideTheWeights) {
   EXPECT_EQ(*pages, 4 * kGiB / (64 << 10) / config.page_size);
 }
 
+TEST(KvPages, AreWhatIsLeftBesideRecurrentStates) {
+  EngineConfig config;
+  config.mem_fraction_static = 0.5;
+  KvBudgetInput input = machine();
+  input.state_bytes = kGiB;
+  EXPECT_EQ(kv_pages(config, input).value(), 3 * kGiB / (64 << 10) / config.page_size);
+  input.state_bytes = 13 * kGiB;
+  const auto pages = kv_pages(config, input);
+  ASSERT_FALSE(pages);
+  EXPECT_NE(pages.error().message.find("--max-running-requests 64 needs 13.00 GiB"),
+            std::string::npos)
+      << pages.error().message;
+}
+
 TEST(KvPages, NeverMoreThanIsFree) {
   EngineConfig config;
   config.mem_fraction_static = 0.9;
@@ -64,7 +78,7 @@ TEST(KvPages, TooMuchOrTooLittleSaysWhatIsNeeded) {
   pages = kv_pages(config, machine());
   ASSERT_FALSE(pages);
   EXPECT_NE(pages.error().message.find("--mem-fraction-static"), std::string::npos);
-  EXPECT_NE(pages.error().message.find("takes 4.00 GiB"), std::string::npos)
+  EXPECT_NE(pages.error().message.find("take 4.00 GiB"), std::string::npos)
       << pages.error().message;
 }
 

@@ -105,6 +105,7 @@ class Simulation {
     const auto removed = scheduler_.remove(chosen->first);
     ASSERT_NE(removed, nullptr);
     EXPECT_TRUE(removed->pages.empty());
+    EXPECT_EQ(removed->state_slot, -1);
     open_.erase(chosen);
   }
 
@@ -177,6 +178,9 @@ class Simulation {
     EXPECT_LE(prompt_tokens, config_.chunked_prefill_size);
     EXPECT_LE(static_cast<int32_t>(scheduled.size()), config_.max_running_requests);
     EXPECT_EQ(batch.num_seqs(), static_cast<int32_t>(scheduled.size()));
+    for (size_t i = 0; i < scheduled.size(); ++i) {
+      EXPECT_EQ(batch.state_slots[i], scheduled[i].sequence->state_slot);
+    }
     // Nobody writes to a slot of another, nor to a page that others read.
     std::map<int32_t, int> writers;
     for (int32_t slot : batch.kv_slots) EXPECT_EQ(++writers[slot], 1);
@@ -202,7 +206,11 @@ class Simulation {
 
   void check_invariants() {
     std::vector<int32_t> holders(static_cast<size_t>(config_.num_pages), 0);
+    std::vector<bool> has_slot(static_cast<size_t>(config_.max_running_requests), false);
     for (const auto& sequence : scheduler_.running()) {
+      ASSERT_TRUE(sequence->state_slot >= 0 && sequence->state_slot < config_.max_running_requests);
+      EXPECT_FALSE(has_slot[static_cast<size_t>(sequence->state_slot)]) << "two have one slot";
+      has_slot[static_cast<size_t>(sequence->state_slot)] = true;
       const int32_t room = static_cast<int32_t>(sequence->pages.size()) * config_.page_size;
       EXPECT_LE(sequence->num_computed, room);
       EXPECT_LE(sequence->num_computed, sequence->num_tokens());

@@ -36,6 +36,8 @@ double exact_activation(Activation activation, double x) {
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
   }
   return 0;
 }
@@ -48,11 +50,14 @@ std::vector<float> sweep(float low, float high, int count) {
   return x;
 }
 
-TEST_P(ActivationTest, SiluIsWithinItsBound) {
+TEST_P(ActivationTest, SiluAndSigmoidAreWithinTheirBounds) {
   const std::vector<float> x = sweep(-80.0f, 100.0f, 200'003);
-  const std::vector<float> y = plain(Activation::silu, x);
-  for (size_t i = 0; i < x.size(); ++i) {
-    ASSERT_LE(units_in_last_place(y[i], exact_activation(Activation::silu, x[i])), 4.0) << x[i];
+  for (const Activation activation : {Activation::silu, Activation::sigmoid}) {
+    const std::vector<float> y = plain(activation, x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_LE(units_in_last_place(y[i], exact_activation(activation, x[i])), 4.0)
+          << to_string(activation) << " " << x[i];
+    }
   }
 }
 
@@ -93,7 +98,7 @@ TEST_P(ActivationTest, GatedLayoutsAgreeWithPlain) {
       }
     }
     for (const Activation activation :
-         {Activation::silu, Activation::gelu, Activation::gelu_tanh}) {
+         {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::sigmoid}) {
       // A line of padding around shows writes past the range.
       std::vector<float> out(static_cast<size_t>(rows * n), -7.0f);
       kernels().gated({activation,

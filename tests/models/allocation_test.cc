@@ -56,18 +56,25 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 namespace tw {
 namespace {
 
-TEST(Allocation, ADecodeStepAllocatesNothing) {
-  auto loaded = testing_support::load(testing_support::real_model_path(), 2,
-                                      kernels::ActivationPrecision::bf16);
+class Allocation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Allocation, ADecodeStepAllocatesNothing) {
+  const auto path = testing_support::real_model_path();
+  const auto tiny = std::filesystem::path(TW_SOURCE_DIR) / ".cache/test-models" / GetParam();
+  const bool is_real = path.filename() == GetParam();
+  if (!is_real && !std::filesystem::exists(tiny)) GTEST_SKIP() << tiny << " is missing";
+  auto loaded = testing_support::load(is_real ? path : tiny, 2, kernels::ActivationPrecision::bf16);
   ASSERT_NE(loaded.model, nullptr);
   constexpr int32_t kPages = 20, kPageSize = 16;
   ASSERT_TRUE(loaded.model->prepare(kPages, kPageSize, 64, 4));
   std::vector<int32_t> pages(kPages);
   for (int32_t i = 0; i < kPages; ++i) pages[static_cast<size_t>(i)] = i;
   const auto step = [&](int32_t position) {
-    const int32_t token[1] = {position % 1000}, positions[1] = {position}, starts[2] = {0, 1};
+    const int32_t token[1] = {position % 250}, slots[1] = {1}, positions[1] = {position},
+                  starts[2] = {0, 1};
     const int32_t lens[1] = {position + 1}, tables[2] = {0, kPages}, logits[1] = {0};
     Batch batch{token, positions, starts, lens, positions, pages, tables, logits};
+    batch.state_slots = slots;
     return loaded.model->forward(batch);
   };
   step(0);
@@ -77,6 +84,9 @@ TEST(Allocation, ADecodeStepAllocatesNothing) {
   counting = false;
   EXPECT_EQ(allocations.load(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Allocation,
+                         ::testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "tiny-qwen3-next"));
 
 }  // namespace
 }  // namespace tw

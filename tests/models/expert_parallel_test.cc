@@ -6,6 +6,7 @@
 #include "models/logit_error.h"
 #include "models/parallel_model.h"
 #include "models/real_model.h"
+#include "models/test_name.h"
 
 namespace tw {
 namespace {
@@ -83,12 +84,7 @@ TEST_P(ExpertParallelModels, ExpertsMayMove) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixtures, ExpertParallelModels, ::testing::ValuesIn(kMixtures),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace_if(
-                               name, [](char c) { return !std::isalnum(c); }, '_');
-                           return name;
-                         });
+                         testing_support::NamedByParameter());
 
 TEST(ExpertChoicesTest, CountEveryChoiceOfEveryToken) {
   if (!std::filesystem::exists(test_model("tiny-mixtral"))) GTEST_SKIP();

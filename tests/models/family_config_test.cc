@@ -83,6 +83,14 @@ TEST_F(FamilyConfig, UnsupportedValuesAreNamed) {
   expect_refused("tiny-llama4", "attn_temperature_tuning", "yes", "attn_temperature_tuning");
   expect_refused("tiny-llama4", "attention_chunk_size", -1, "attention_chunk_size is -1");
   expect_refused("tiny-llama4", "moe_layers", "all", "moe_layers");
+  expect_refused("tiny-qwen3.5", "layer_types",
+                 {"full_attention", "sliding_attention", "full_attention", "full_attention"},
+                 "sliding_attention for layer 1; known are full_attention and linear_attention");
+  expect_refused("tiny-qwen3-next", "linear_conv_kernel_dim", 3, "linear_conv_kernel_dim is 3");
+  expect_refused("tiny-qwen3-next", "linear_num_value_heads", 3, "3 value heads over 2 key heads");
+  expect_refused("tiny-qwen3-next", "linear_value_head_dim", 40, "values of 40 dimensions");
+  expect_refused("tiny-qwen3-next", "linear_key_head_dim", 32, "in_proj_qkvz");
+  expect_refused("tiny-qwen3-next", "hidden_act", "gelu", "hidden_act is gelu");
 }
 
 TEST_F(FamilyConfig, WhatMayBeLeftOutHasTransformersDefaults) {
@@ -116,6 +124,26 @@ TEST_F(FamilyConfig, Llama4sFieldsHaveSeveralSpellings) {
   EXPECT_EQ(logits(ChangedCheckpoint(*checkpoint, config)), expected);
   config["attn_temperature_tuning"] = 0;
   EXPECT_NE(logits(ChangedCheckpoint(*checkpoint, config)), expected);
+}
+
+TEST_F(FamilyConfig, TheHybridsOfAMultimodalCheckpointAreFound) {
+  for (const auto& [name, architecture] :
+       {std::pair("tiny-qwen3.5", "Qwen3_5ForConditionalGeneration"),
+        std::pair("tiny-qwen3.5-moe", "Qwen3_5MoeForConditionalGeneration")}) {
+    const auto checkpoint = open(name);
+    ASSERT_TRUE(checkpoint);
+    Json text = checkpoint->config();
+    text.erase("layer_types");  // what the default interval of 4 says
+    const Json config = {{"architectures", {architecture}},
+                         {"text_config", text},
+                         {"vision_config", {{"hidden_size", 8}}}};
+    const ChangedCheckpoint multimodal(*checkpoint, config, [](const std::string& tensor) {
+      const std::string prefix = "model.";
+      return tensor.starts_with(prefix) ? "model.language_model." + tensor.substr(prefix.size())
+                                        : tensor;
+    });
+    EXPECT_EQ(logits(multimodal), logits(*checkpoint));
+  }
 }
 
 TEST_F(FamilyConfig, TheLanguageModelOfAMultimodalCheckpointIsFound) {

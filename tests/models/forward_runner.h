@@ -48,6 +48,7 @@ class ForwardRunner {
       }
       seq_starts_.push_back(static_cast<int32_t>(token_ids_.size()));
       context_lens_.push_back(static_cast<int32_t>(last));
+      state_slots_.push_back(static_cast<int32_t>(s));
       for (int32_t p = 0; p * kPageSize < static_cast<int32_t>(last); ++p) {
         page_tables_.push_back(page_of(s, p));
       }
@@ -56,6 +57,7 @@ class ForwardRunner {
     Batch batch{token_ids_, positions_,   seq_starts_,        context_lens_,
                 kv_slots_,  page_tables_, page_table_starts_, logit_tokens_};
     batch.adapters = adapters;
+    batch.state_slots = state_slots_;
     return model_.forward(batch);
   }
 
@@ -79,8 +81,8 @@ class ForwardRunner {
   }
 
   void clear() {
-    for (auto* array :
-         {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_, &logit_tokens_}) {
+    for (auto* array : {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_,
+                        &logit_tokens_, &state_slots_}) {
       array->clear();
     }
     seq_starts_ = {0};
@@ -93,7 +95,7 @@ class ForwardRunner {
   int32_t num_pages_ = 0;
   bool ready_ = false;
   std::vector<int32_t> token_ids_, positions_, seq_starts_, context_lens_, kv_slots_, page_tables_,
-      page_table_starts_, logit_tokens_;
+      page_table_starts_, logit_tokens_, state_slots_;
 };
 
 }  // namespace tw::testing_support

@@ -26,6 +26,7 @@
 #include "models/logit_error.h"
 #include "models/probe_checkpoint.h"
 #include "models/real_model.h"
+#include "models/test_name.h"
 
 namespace tw {
 namespace {
@@ -283,11 +284,7 @@ TEST_P(TinyModel, GreedyContinuationsEqualTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, TinyModel, ::testing::ValuesIn(tiny_models()),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         testing_support::NamedByParameter());
 
 }  // namespace
 }  // namespace tw

@@ -26,9 +26,12 @@ class ProbeCheckpoint final : public Checkpoint {
     config_["tie_word_embeddings"] = false;
     const int64_t vocab_size = config_["vocab_size"].get<int64_t>();
     const int64_t hidden_size = config_["hidden_size"].get<int64_t>();
-    // Gemma's norms are stored minus one.
+    // The norms of Gemma and of Qwen's hybrids are stored minus one.
     const std::string architecture = config_["architectures"][0].get<std::string>();
-    norm_.assign(static_cast<size_t>(hidden_size), architecture.starts_with("Gemma") ? 0.0f : 1.0f);
+    const bool is_minus_one = architecture.starts_with("Gemma") ||
+                              architecture.starts_with("Qwen3Next") ||
+                              architecture.starts_with("Qwen3_5");
+    norm_.assign(static_cast<size_t>(hidden_size), is_minus_one ? 0.0f : 1.0f);
     identity_.assign(static_cast<size_t>(vocab_size * hidden_size), 0);
     for (int64_t i = 0; i < hidden_size; ++i) {
       identity_[static_cast<size_t>(i * hidden_size + i)] = 0x3f80;  // 1.0 in bf16

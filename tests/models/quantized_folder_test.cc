@@ -7,6 +7,7 @@
 
 #include "models/forward_runner.h"
 #include "models/registry.h"
+#include "models/test_name.h"
 #include "weights/gguf_writer.h"
 #include "weights/quantize/quantized_model.h"
 
@@ -22,10 +23,8 @@ struct Case {
 };
 
 std::string name_of(const Case& test) {
-  std::string name =
-      fmt::format("{}_{}_{}", test.model, test.quantization.name, test.quantization.group_size);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
+  return testing_support::test_name(
+      fmt::format("{}_{}_{}", test.model, test.quantization.name, test.quantization.group_size));
 }
 
 class QuantizedFolder : public ::testing::TestWithParam<Case> {

@@ -10,6 +10,7 @@
 #include "models/logit_error.h"
 #include "models/model.h"
 #include "models/registry.h"
+#include "models/test_name.h"
 
 namespace tw {
 namespace {
@@ -122,20 +123,12 @@ TEST_P(EightBitModel, RoundedActivationsStayClose) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EightBitModel,
                          ::testing::Values("fp8-block", "fp8-channel", "fp8-tensor", "int8",
                                            "w8a8-int8"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         testing_support::NamedByParameter());
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FourBitModel,
                          ::testing::Values("awq", "gptq", "gptq-act-order", "int4", "nvfp4",
                                            "nvfp4-divided", "mxfp4"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         testing_support::NamedByParameter());
 
 }  // namespace
 }  // namespace tw

@@ -16,6 +16,7 @@
 #include "models/logit_error.h"
 #include "models/parallel_model.h"
 #include "models/real_model.h"
+#include "models/test_name.h"
 #include "text/tokenizer.h"
 #include "weights/tokenizer_source.h"
 
@@ -55,6 +56,9 @@ class TensorParallelModels : public ::testing::TestWithParam<std::string> {
     if (name.starts_with("tiny-olmo") || name.starts_with("tiny-minimax")) {
       return "normalized over all heads";
     }
+    if (name.starts_with("tiny-qwen3-next") || name.starts_with("tiny-qwen3.5")) {
+      return "layer 0 has a kind of block that --tp can't divide";
+    }
     return name.ends_with("act-order") ? "act-order" : "";
   }
 };
@@ -86,13 +90,7 @@ TEST_P(TensorParallelModels, RanksComputeWhatOneDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TensorParallelModels, ::testing::ValuesIn(all_test_models()),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+                         testing_support::NamedByParameter());
 
 std::vector<std::vector<TokenId>> continuations(const std::filesystem::path& path, int num_ranks,
                                                 ActivationPrecision precision,

@@ -198,7 +198,8 @@ TEST(Quantizers, EmbeddingsRoutersAndOtherModalitiesAreLeftAlone) {
   for (const char* module :
        {"model.embed_tokens", "lm_head", "model.layers.0.mlp.gate",
         "model.layers.3.block_sparse_moe.gate", "model.layers.1.mlp.router",
-        "model.layers.1.mlp.shared_expert_gate", "vision_tower.encoder.layers.0.mlp.fc1"}) {
+        "model.layers.1.mlp.shared_expert_gate", "model.layers.0.linear_attn.in_proj_ba",
+        "model.layers.0.linear_attn.conv1d", "vision_tower.encoder.layers.0.mlp.fc1"}) {
     EXPECT_FALSE(is_quantized_by_default(module)) << module;
   }
   for (const char* module : {"model.layers.0.mlp.gate_proj", "model.layers.0.self_attn.q_proj",

@@ -34,8 +34,9 @@ class Plan:
         self.num_heads = config["num_attention_heads"]
         self.num_kv_heads = config.get("num_key_value_heads") or self.num_heads
         self.head_dim = config.get("head_dim") or self.hidden // self.num_heads
-        # Gemma's norms are stored minus one.
-        self.norm_centre = 0.0 if config["architectures"][0].startswith("Gemma") else 1.0
+        # The norms of Gemma and of Qwen's hybrids are stored minus one.
+        is_minus_one = config["architectures"][0].startswith(("Gemma", "Qwen3Next", "Qwen3_5"))
+        self.norm_centre = 0.0 if is_minus_one else 1.0
 
     def add(self, name, shape, centre, half_width):
         self.tensors.append(Tensor(name, tuple(shape), centre, half_width))
@@ -49,13 +50,14 @@ class Plan:
         if bias:
             self.add(f"{name}.bias", (rows,), 0.0, 0.5)
 
-    def attention(self, prefix, qkv_bias=False, output_bias=False, qk_norm=None, fused=False):
+    def attention(self, prefix, qkv_bias=False, output_bias=False, qk_norm=None, fused=False,
+                  output_gate=False):
         """qk_norm: None, "head" or "projection"."""
         q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         if fused:
             self.linear(prefix + "qkv_proj", q_size + 2 * kv_size, self.hidden, 1.5, qkv_bias)
         else:
-            self.linear(prefix + "q_proj", q_size, self.hidden, 1.5, qkv_bias)
+            self.linear(prefix + "q_proj", (1 + output_gate) * q_size, self.hidden, 1.5, qkv_bias)
             self.linear(prefix + "k_proj", kv_size, self.hidden, 1.5, qkv_bias)
             self.linear(prefix + "v_proj", kv_size, self.hidden, 1.0, qkv_bias)
         if qk_norm:
@@ -134,8 +136,7 @@ def qwen2_moe(plan, layer):
     plan.attention(layer + "self_attn.", qkv_bias=True)
     plan.norm(layer + "post_attention_layernorm")
     qwen_experts(plan, layer)
-    plan.gated_ffn(layer + "mlp.shared_expert.", size=plan.config["shared_expert_intermediate_size"])
-    plan.linear(layer + "mlp.shared_expert_gate", 1, plan.hidden)
+    qwen_shared_expert(plan, layer)
 
 
 def qwen3_moe(plan, layer):
@@ -145,6 +146,64 @@ def qwen3_moe(plan, layer):
     plan.attention(layer + "self_attn.", qk_norm="head")
     plan.norm(layer + "post_attention_layernorm")
     qwen_experts(plan, layer)
+
+
+def gated_delta(plan, prefix, grouped):
+    """A linear attention layer of Qwen3-Next (grouped) or Qwen 3.5."""
+    config = plan.config
+    heads, keys = config["linear_num_value_heads"], config["linear_num_key_heads"]
+    key_size = keys * config["linear_key_head_dim"]
+    value_size = heads * config["linear_value_head_dim"]
+    if grouped:
+        plan.linear(prefix + "in_proj_qkvz", 2 * key_size + 2 * value_size, plan.hidden, 1.2)
+        plan.linear(prefix + "in_proj_ba", 2 * heads, plan.hidden)
+    else:
+        plan.linear(prefix + "in_proj_qkv", 2 * key_size + value_size, plan.hidden, 1.2)
+        plan.linear(prefix + "in_proj_z", value_size, plan.hidden, 1.2)
+        plan.linear(prefix + "in_proj_b", heads, plan.hidden)
+        plan.linear(prefix + "in_proj_a", heads, plan.hidden)
+    plan.add(prefix + "conv1d.weight", (2 * key_size + value_size, 1, config["linear_conv_kernel_dim"]), 0.2, 0.6)
+    # Decays between fast and slow, so that both old and new tokens show.
+    plan.add(prefix + "A_log", (heads,), -1.5, 2.0)
+    plan.add(prefix + "dt_bias", (heads,), -0.5, 1.0)
+    plan.add(prefix + "norm.weight", (config["linear_value_head_dim"],), 1.0, 0.3)
+    plan.linear(prefix + "out_proj", plan.hidden, value_size)
+
+
+def hybrid_layer(plan, layer, grouped):
+    plan.norm(layer + "input_layernorm")
+    if (int(layer.split(".")[-2]) + 1) % plan.config.get("full_attention_interval", 4):
+        gated_delta(plan, layer + "linear_attn.", grouped)
+    else:
+        plan.attention(layer + "self_attn.", qk_norm="head", output_gate=True)
+    plan.norm(layer + "post_attention_layernorm")
+
+
+def qwen_shared_expert(plan, layer):
+    plan.gated_ffn(layer + "mlp.shared_expert.", size=plan.config["shared_expert_intermediate_size"])
+    plan.linear(layer + "mlp.shared_expert_gate", 1, plan.hidden)
+
+
+def qwen3_next(plan, layer):
+    hybrid_layer(plan, layer, grouped=True)
+    if not is_sparse(plan.config, layer):
+        return plan.gated_ffn(layer + "mlp.")
+    qwen_experts(plan, layer)
+    qwen_shared_expert(plan, layer)
+
+
+def qwen3_5(plan, layer):
+    hybrid_layer(plan, layer, grouped=False)
+    plan.gated_ffn(layer + "mlp.")
+
+
+def qwen3_5_moe(plan, layer):
+    hybrid_layer(plan, layer, grouped=False)
+    count, size = plan.config["num_experts"], plan.config["moe_intermediate_size"]
+    plan.linear(layer + "mlp.gate", count, plan.hidden, ROUTER_GAIN)
+    plan.add(layer + "mlp.experts.gate_up_proj", (count, 2 * size, plan.hidden), 0.0, math.sqrt(3 / plan.hidden))
+    plan.add(layer + "mlp.experts.down_proj", (count, plan.hidden, size), 0.0, math.sqrt(3 / size))
+    qwen_shared_expert(plan, layer)
 
 
 def deepseek(plan, layer):
@@ -289,6 +348,11 @@ FAMILIES = {
     "MixtralForCausalLM": mixtral,
     "Qwen2MoeForCausalLM": qwen2_moe,
     "Qwen3MoeForCausalLM": qwen3_moe,
+    "Qwen3NextForCausalLM": qwen3_next,
+    "Qwen3_5ForCausalLM": qwen3_5,
+    "Qwen3_5ForConditionalGeneration": qwen3_5,
+    "Qwen3_5MoeForCausalLM": qwen3_5_moe,
+    "Qwen3_5MoeForConditionalGeneration": qwen3_5_moe,
     "DeepseekV2ForCausalLM": deepseek,
     "DeepseekV3ForCausalLM": deepseek,
     "Glm4MoeForCausalLM": glm4_moe,

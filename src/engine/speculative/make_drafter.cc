@@ -13,6 +13,14 @@ Expected<std::unique_ptr<Drafter>> make_drafter(const EngineConfig& config, Mode
   TW_CHECK(!draft_model || algorithm == "STANDALONE");
   const int64_t vocab_size = model.limits().vocab_size;
   if (algorithm.empty()) return nullptr;
+  const bool has_states = model.limits().state_bytes_per_sequence > 0;
+  if (has_states || (draft_model && draft_model->limits().state_bytes_per_sequence > 0)) {
+    return error(
+        ErrorCode::unsupported,
+        "--speculative-algorithm {}: the {}model has recurrent states, which can't take back "
+        "what wrong guesses did to them; leave it out",
+        algorithm, has_states ? "" : "draft ");
+  }
   if (algorithm == "NGRAM") return std::make_unique<NgramDrafter>(!config.disable_radix_cache);
   if (algorithm == "STANDALONE") {
     if (!draft_model) {

@@ -15,11 +15,12 @@ enum class Activation : uint8_t {
   silu,       // x / (1 + e^-x)                  HF: silu, swish
   gelu,       // x (1 + erf(x / sqrt 2)) / 2     HF: gelu
   gelu_tanh,  // its tanh approximation          HF: gelu_pytorch_tanh, gelu_new
+  sigmoid,    // 1 / (1 + e^-x)                  gates of attention's output
 };
 
 const char* to_string(Activation activation);
 
-// gate and up may be halves of one matrix (same row stride, up = gate + n); out may be gate.
+// gate and up may be halves of one matrix (same row stride, up = gate + n); out may be gate or up.
 struct GatedActivationArguments {
   Activation activation = Activation::silu;
   Matrix<const float> gate;           // [rows, n]

@@ -17,6 +17,8 @@ inline void with_activation(Activation activation, Body body) {
       return body([](Vec x) { return vector_gelu(x); });
     case Activation::gelu_tanh:
       return body([](Vec x) { return vector_gelu_tanh(x); });
+    case Activation::sigmoid:
+      return body([](Vec x) { return vector_sigmoid(x); });
   }
 }
 

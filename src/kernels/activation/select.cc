@@ -19,6 +19,8 @@ const char* to_string(Activation activation) {
       return "gelu";
     case Activation::gelu_tanh:
       return "gelu_tanh";
+    case Activation::sigmoid:
+      return "sigmoid";
   }
   return "?";
 }

@@ -38,6 +38,13 @@ inline Vec vector_silu(Vec x) {
   return x / (one + vector_exp(Vec::zero() - x));
 }
 
+// 1 / (1 + e^-x), within 4 units in the last place where it is a normal number.
+template <typename Vec>
+inline Vec vector_sigmoid(Vec x) {
+  const Vec one = Vec::broadcast(1.0f);
+  return one / (one + vector_exp(Vec::zero() - x));
+}
+
 // x (1 + erf(x / sqrt 2)) / 2, within 3e-7 of it in absolute terms, or 3e-7 |x| where |x| > 1.
 // erfc by Abramowitz and Stegun 7.1.26, applied to |x| so that the left tail does not cancel.
 template <typename Vec>

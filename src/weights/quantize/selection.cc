@@ -8,8 +8,9 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 
 // Last parts of the names of modules.
-constexpr std::string_view kLeftAlone[] = {"embed_tokens", "lm_head", "gate", "router",
-                                           "shared_expert_gate"};
+constexpr std::string_view kLeftAlone[] = {
+    "embed_tokens", "lm_head",   "gate",      "router", "shared_expert_gate",
+    "in_proj_ba",   "in_proj_b", "in_proj_a", "conv1d"};
 // Parts of names that belong to images and sound.
 constexpr std::string_view kOtherModalities[] = {"vision", "visual", "audio",
                                                  "multi_modal_projector"};

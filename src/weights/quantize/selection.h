@@ -12,8 +12,9 @@
 namespace tw {
 
 // Whether `module` ("model.layers.0.mlp.up_proj") is a linear layer that quantization by default
-// applies to: not the embedding and output matrices, not the routers and the gates of shared
-// experts, which are small and decide much, and nothing of other modalities.
+// applies to: not the embedding and output matrices, not the routers, the gates of shared experts
+// and those of linear attention's states, which are small and decide much, no convolutions, and
+// nothing of other modalities.
 bool is_quantized_by_default(std::string_view module);
 
 // The module of a tensor "<module>.weight"; empty for any other name.

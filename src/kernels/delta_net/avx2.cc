@@ -1,0 +1,8 @@
+#include "kernels/delta_net/delta_net_impl.h"
+#include "kernels/math/vector_avx2.h"
+
+namespace tw::kernels::avx2 {
+
+const DeltaNetKernels kDeltaNetKernels = {convolve<Vec>, apply_delta_rule<Vec>};
+
+}  // namespace tw::kernels::avx2

@@ -2,9 +2,7 @@
 // quantization costs.
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include "apps/commands.h"
@@ -13,6 +11,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/progress.h"
+#include "core/text_file.h"
 
 namespace tw {
 namespace {
@@ -86,13 +85,11 @@ void evaluate_window(std::span<const int32_t> window, WindowRunner& runner, Wind
 
 Expected<std::vector<int32_t>> read_tokens(const EvaluateOptions& options,
                                            const Checkpoint& checkpoint) {
-  std::ifstream file(options.text_path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return error(ErrorCode::not_found, "--text {}: cannot read", options.text_path);
+  const auto text = read_text_file(options.text_path);
+  if (!text) return error(ErrorCode::not_found, "--text {}: cannot read", options.text_path);
   auto tokenizer = load_tokenizer(checkpoint);
   if (!tokenizer) return forward_error(tokenizer);
-  auto ids = tokenizer->encode(text.str(), false);
+  auto ids = tokenizer->encode(*text, false);
   if (!ids) return forward_error(ids);
   const auto most = static_cast<size_t>(options.max_tokens);
   if (ids->size() > most) ids->resize(most);

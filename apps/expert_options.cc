@@ -1,9 +1,8 @@
 #include "apps/expert_options.h"
 
-#include <fstream>
-#include <sstream>
-
 #include "core/json.h"
+#include "core/log.h"
+#include "core/text_file.h"
 #include "kernels/moe/router.h"
 #include "parallel/communicator.h"
 
@@ -32,12 +31,10 @@ Expected<std::vector<int64_t>> read_layer(const Json& layer, const std::string& 
 }  // namespace
 
 Expected<ExpertChoices> read_expert_choices(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error(ErrorCode::not_found, "--init-expert-location {}: cannot open", path);
-  std::stringstream text;
-  text << file.rdbuf();
+  const auto text = read_text_file(path);
+  if (!text) return error(ErrorCode::not_found, "--init-expert-location {}: cannot open", path);
   const std::string what = "--init-expert-location " + path;
-  auto json = parse_json(text.str(), what);
+  auto json = parse_json(*text, what);
   if (!json) return forward_error(json);
   const auto layers = json->is_object() ? json->find("layers") : json->end();
   if (!json->is_object() || layers == json->end() || !layers->is_object()) {
@@ -53,6 +50,16 @@ Expected<ExpertChoices> read_expert_choices(const std::string& path) {
     choices[name] = std::move(*read);
   }
   return choices;
+}
+
+void ExpertOptions::warn_of_no_effect(const EngineConfig& engine) const {
+  if (parallel_size > 1) return;
+  const auto warn = [](bool given, const char* flag) {
+    if (given) log::warn("{}: without effect, since --ep 1 has one place for experts", flag);
+  };
+  warn(num_redundant > 0, "--ep-num-redundant-experts");
+  warn(init_location != "trivial", "--init-expert-location");
+  warn(engine.enable_eplb, "--enable-eplb");
 }
 
 Expected<ExpertChoices> ExpertOptions::expected_choices() const {

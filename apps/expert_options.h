@@ -18,6 +18,9 @@ struct ExpertOptions {
   // Declares the options, in SGLang's spelling.
   void add_to(CLI::App& command, EngineConfig& engine);
 
+  // Says which options do nothing without groups to lie on.
+  void warn_of_no_effect(const EngineConfig& engine) const;
+
   // What the file says, or nothing.
   Expected<ExpertChoices> expected_choices() const;
 };

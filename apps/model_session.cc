@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
+#include "core/text_file.h"
 #include "hub/model_fetch.h"
 #include "models/tensor_parallel.h"
 #include "parallel/communicator.h"
@@ -18,24 +17,13 @@
 namespace tw {
 namespace {
 
-Expected<std::string> read_text_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error(ErrorCode::not_found, "--chat-template {}: cannot open", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 // A checkpoint without a usable template still serves completions, so this is no failure of the
 // whole: the reason is kept for those who ask for a chat.
 Status load_chat_template(const ModelOptions& options, ModelSession& session) {
-  std::optional<std::string> source;
-  if (!options.chat_template_path.empty()) {
-    auto text = read_text_file(options.chat_template_path);
-    if (!text) return forward_error(text);
-    source = std::move(*text);
-  } else {
-    source = session.checkpoint->chat_template();
+  const std::string& path = options.chat_template_path;
+  const auto source = path.empty() ? session.checkpoint->chat_template() : read_text_file(path);
+  if (!source && !path.empty()) {
+    return error(ErrorCode::not_found, "--chat-template {}: cannot open", path);
   }
   if (!source) {
     session.chat_template_problem =
@@ -46,7 +34,7 @@ Status load_chat_template(const ModelOptions& options, ModelSession& session) {
   auto compiled = ChatTemplate::compile(*source, session.checkpoint->tokenizer_config());
   if (compiled) {
     session.chat_template = std::move(*compiled);
-  } else if (!options.chat_template_path.empty()) {
+  } else if (!path.empty()) {
     return forward_error(compiled);
   } else {
     session.chat_template_problem = compiled.error().message;
@@ -139,25 +127,27 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
   if (!kv_type) return forward_error(kv_type);
   ProgressBar progress("loading weights", total_bytes(checkpoint) >> 20, "MiB");
   int64_t loaded = 0;
-  WeightLoader loader{checkpoint, session.teams->team(0), session.features, *precision,
-                      [&](int64_t bytes) {
-                        const int64_t before = loaded >> 20;
-                        loaded += bytes;
-                        progress.advance((loaded >> 20) - before);
-                      }};
+  WeightLoader loader(checkpoint, session.teams->team(0),
+                      {session.features, *precision, [&](int64_t bytes) {
+                         const int64_t before = loaded >> 20;
+                         loaded += bytes;
+                         progress.advance((loaded >> 20) - before);
+                       }});
   loader.kv_type = *kv_type;
   if (options.takes_adapters()) {
     auto rank = room_for_adapters(options);
     if (!rank) return forward_error(rank);
     loader.max_lora_rank = *rank;
   }
+  ExpertChoices expected;
   // A draft model's ranks need not share experts.
-  auto expected = options.experts.expected_choices();
-  if (!expected) return forward_error(expected);
   if (&checkpoint == session.checkpoint.get()) {
+    auto read = options.experts.expected_choices();
+    if (!read) return forward_error(read);
+    expected = std::move(*read);
     loader.next_token_layer = options.engine.speculative_algorithm == "NEXTN";
     loader.eagle_head = session.eagle_checkpoint.get();
-    loader.experts = {options.experts.parallel_size, options.experts.num_redundant, &*expected};
+    loader.experts = {options.experts.parallel_size, options.experts.num_redundant, &expected};
   }
   warn_of_small_nodes(checkpoint, *session.teams);
   if (!options.quantization.name.empty()) loader.quantization = options.quantization;
@@ -256,178 +246,11 @@ void log_machine(const ModelSession& session) {
 
 }  // namespace
 
-Expected<std::vector<std::pair<std::string, std::string>>> adapter_paths(
-    const ModelOptions& options) {
-  std::vector<std::pair<std::string, std::string>> paths;
-  for (const std::string& text : options.lora_paths) {
-    const size_t equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
-      return error(ErrorCode::invalid_argument, "--lora-paths {}: must be NAME=FOLDER", text);
-    }
-    paths.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return paths;
-}
-
 Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
   auto source = checkpoint.tokenizer_source();
   if (!source) return forward_error(source);
   if (source->gguf) return Tokenizer::from_gguf(*source->gguf);
   return Tokenizer::from_json(source->tokenizer_json, checkpoint.path().string());
-}
-
-void ModelOptions::add_to(CLI::App& command) {
-  command
-      .add_option(
-          "model,--model-path,--model,-m", model_path,
-          "GGUF file, folder with config.json and safetensors, or a model of the Hugging Face "
-          "hub, which is downloaded once: ORGANIZATION/NAME, with :TAG for one GGUF file "
-          "(:Q4_K_M)")
-      ->required();
-  command.add_option("--revision", revision, "Branch, tag or commit of a model of the hub")
-      ->capture_default_str();
-  command
-      .add_option("--dtype", dtype,
-                  "Precision of activations before bf16 weights: auto, bfloat16, float32")
-      ->capture_default_str();
-  command
-      .add_option("--kv-cache-dtype", kv_cache_dtype,
-                  "How keys and values are kept: auto or bf16, or fp8_e4m3 for half the memory, "
-                  "with the checkpoint's scales where it has them")
-      ->capture_default_str();
-  command.add_option(
-      "--quantization", quantization.name,
-      "Quantize a bf16, f16 or f32 checkpoint while it is loaded: " + quantization_names());
-  command.add_option("--chat-template", chat_template_path,
-                     "File with a Jinja chat template that replaces the checkpoint's");
-  command
-      .add_option("--threads", threads,
-                  "Compute threads (0: one per physical core that the process may use)")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--tensor-parallel-size,--tp-size,--tp", tensor_parallel_size,
-          "Ranks that compute each layer together, with a team of threads and a part of the "
-          "weights each: one per memory node is best")
-      ->check(CLI::Range(1, CommunicatorGroup::kMaxRanks))
-      ->capture_default_str();
-  command
-      .add_option("--numa", numa,
-                  "Memory nodes that threads and weights are placed by: auto (the machine's), off, "
-                  "or NxC for N logical nodes of C cores")
-      ->capture_default_str();
-  command.add_option(
-      "--cpu-bind", cpu_bind,
-      "CPUs of each rank's threads, such as \"0-42|43-85\", instead of one per core");
-  command.add_flag("!--no-pin-threads", pin_threads, "Let the system place the compute threads");
-  command
-      .add_option("--context-length", context_length,
-                  "Longest prompt plus output, in tokens (0: the model's own)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
-  command.add_option("--log-level", log.level, "debug, info, warning or error")
-      ->capture_default_str();
-  command.add_option("--log-format", log.format, "Lines for people (text) or JSON objects (json)")
-      ->capture_default_str();
-
-  experts.add_to(command, engine);
-  CLI::App* scheduling = &command;
-  scheduling
-      ->add_option("--mem-fraction-static", engine.mem_fraction_static,
-                   "Share of the usable memory for weights and KV cache together")
-      ->check(CLI::Range(0.01, 0.99))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option("--max-total-tokens", engine.max_total_tokens,
-                   "Tokens that the KV cache holds (0: what memory allows)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling->add_option("--page-size", engine.page_size, "Tokens per page of the KV cache")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option("--chunked-prefill-size", engine.chunked_prefill_size,
-                   "Prompt tokens computed in one step, beside the running decodes")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option("--max-running-requests", engine.max_running_requests,
-                   "Requests that decode together")
-      ->check(CLI::Range(1, 1 << 14))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option("--max-queued-requests", engine.max_queued_requests,
-                   "Requests that may wait; more are answered 429")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_flag("--disable-radix-cache", engine.disable_radix_cache,
-                 "Do not keep the KV cache of finished requests for shared prefixes")
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option(
-          "--speculative-algorithm", engine.speculative_algorithm,
-          "Verify several guessed tokens per step: NGRAM guesses what followed the last "
-          "tokens before, in the request or in finished ones, STANDALONE what a smaller "
-          "model says, NEXTN what the checkpoint's "
-          "own layer for it says (DeepSeek-V3, GLM-4.5), EAGLE3 what a head trained for the model "
-          "says. The output stays the same")
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option(
-          "--speculative-draft-model-path", draft_model_path,
-          "The smaller model of STANDALONE, with the same vocabulary, or the head of EAGLE3")
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option(
-          "--speculative-num-steps", engine.speculative_num_steps,
-          "Guessed tokens of a request in a step (0: as many as pay, by how often they are "
-          "right and what they cost)")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option("--speculative-eagle-topk", speculative_eagle_topk,
-                   "Guesses for one place, of which only 1 is supported: a chain")
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling
-      ->add_option("--speculative-num-draft-tokens", engine.speculative_num_draft_tokens,
-                   "Of these, at most")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-  scheduling->add_option("--random-seed", engine.random_seed, "Seed for requests that bring none")
-      ->capture_default_str()
-      ->group("Scheduling and memory");
-}
-
-void ModelOptions::add_adapters_to(CLI::App& command) {
-  command
-      .add_option("--lora-paths", lora_paths,
-                  "Adapters (LoRA, in PEFT's layout) that requests can name: NAME=FOLDER ...")
-      ->group("Adapters");
-  command
-      .add_flag("--enable-lora", enable_lora,
-                "Take adapters although none is named yet: /load_lora_adapter loads them")
-      ->group("Adapters");
-  command
-      .add_option("--max-lora-rank", max_lora_rank,
-                  "Largest rank of adapters (0: of those in --lora-paths, else 64)")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str()
-      ->group("Adapters");
-}
-
-Expected<std::filesystem::path> ModelOptions::locate() const {
-  return fetch_model(model_path, revision, HubSettings::from_environment());
 }
 
 Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
@@ -439,6 +262,7 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   if (!teams) return forward_error(teams);
   session.teams = std::move(*teams);
   log_machine(session);
+  options.experts.warn_of_no_effect(options.engine);
 
   const auto path = options.locate();
   if (!path) return tl::unexpected(path.error());

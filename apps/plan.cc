@@ -2,15 +2,14 @@
 // checkpoint's configuration and headers, no weights.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "apps/bench/machine_json.h"
 #include "apps/commands.h"
 #include "apps/plan_model.h"
 #include "core/cpu.h"
 #include "core/log.h"
+#include "core/text_file.h"
 #include "core/thread_team.h"
 #include "hub/model_fetch.h"
 #include "models/registry.h"
@@ -35,11 +34,9 @@ Expected<MachineDescription> machine_of(const PlanOptions& options) {
     if (!measured) return forward_error(measured);
     return MachineDescription::parse(*measured, "this machine");
   }
-  std::ifstream file(options.machine, std::ios::binary);
-  if (!file) return error(ErrorCode::not_found, "--machine {}: cannot open", options.machine);
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto json = parse_json(text.str(), options.machine);
+  const auto text = read_text_file(options.machine);
+  if (!text) return error(ErrorCode::not_found, "--machine {}: cannot open", options.machine);
+  const auto json = parse_json(*text, options.machine);
   if (!json) return tl::unexpected(json.error());
   return MachineDescription::parse(*json, "--machine " + options.machine);
 }
@@ -49,7 +46,7 @@ Expected<int64_t> kv_bytes_per_token(const Checkpoint& checkpoint, const PlanOpt
   const auto features = usable_cpu_features();
   if (!features) return tl::unexpected(features.error());
   ThreadTeam team(1);
-  WeightLoader loader{checkpoint, team, *features, kernels::ActivationPrecision::bf16, nullptr};
+  WeightLoader loader(checkpoint, team, {*features, kernels::ActivationPrecision::bf16});
   loader.checks_only = true;
   if (options.kv_cache_dtype == "fp8_e4m3") loader.kv_type = kernels::KvType::fp8_e4m3;
   const auto model = load_model(loader);

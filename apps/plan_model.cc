@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/engine.h"
+
 namespace tw {
 namespace {
 
@@ -10,7 +12,6 @@ namespace {
 // of the bandwidth, prompts ran at 53% of the integer rate on AVX2.
 constexpr double kDecodeShare = 0.8;
 constexpr double kPrefillShare = 0.5;
-constexpr double kMemoryShare = 0.85;          // --mem-fraction-static
 constexpr int64_t kAround = int64_t{1} << 30;  // activations, tokenizer, buffers
 
 double positive(const Json& json, const char* name) {
@@ -151,7 +152,8 @@ PlanAnswer make_plan(const MachineDescription& machine, const ModelCosts& model,
   answer.weight_bytes = static_cast<double>(model.weight_bytes);
   answer.kv_bytes = batch * static_cast<double>(length * model.kv_bytes_per_token);
   answer.memory_needed = answer.weight_bytes + answer.kv_bytes + kAround;
-  const double usable = kMemoryShare * static_cast<double>(machine.memory_bytes);
+  const double usable =
+      EngineConfig().mem_fraction_static * static_cast<double>(machine.memory_bytes);
   answer.fits = answer.memory_needed <= usable;
   const double left = usable - answer.weight_bytes - kAround;
   answer.max_tokens =

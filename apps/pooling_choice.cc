@@ -1,10 +1,9 @@
 #include "apps/pooling_choice.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "core/json.h"
+#include "core/text_file.h"
 
 namespace tw {
 namespace {
@@ -20,10 +19,7 @@ constexpr PoolingField kFields[] = {{"pooling_mode_lasttoken", Pooling::last},
                                     {"pooling_mode_cls_token", Pooling::cls}};
 
 Expected<Pooling> pooling_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto config = parse_json(text.str(), path.string());
+  const auto config = parse_json(read_text_file(path).value_or(""), path.string());
   if (!config) return tl::unexpected(config.error());
   for (const PoolingField& field : kFields) {
     if (config->is_object() && config->value(field.name, Json()) == true) return field.pooling;

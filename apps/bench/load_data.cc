@@ -1,9 +1,8 @@
 #include "apps/bench/load_data.h"
+#include "core/text_file.h"
 
 #include <algorithm>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 namespace tw {
 namespace {
@@ -49,11 +48,9 @@ std::vector<LoadRequest> random_requests(const RandomLoad& load) {
 
 Expected<std::vector<LoadRequest>> sharegpt_requests(const std::string& path, int32_t num_prompts,
                                                      int32_t output_len, uint64_t seed) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error(ErrorCode::not_found, "--dataset-path {}: cannot open", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto conversations = parse_json(text.str(), path);
+  const auto text = read_text_file(path);
+  if (!text) return error(ErrorCode::not_found, "--dataset-path {}: cannot open", path);
+  const auto conversations = parse_json(*text, path);
   if (!conversations) return tl::unexpected(conversations.error());
   std::vector<Turn> turns;
   for (const Json& entry : conversations->is_array() ? *conversations : Json::array()) {

@@ -109,14 +109,6 @@ class Inbox {
 };
 
 class ThreadedEngine final : public Engine {
-  // Waits for the engine thread's answer, which comes between two steps.
-  template <typename Question>
-  auto ask(Question question) {
-    auto done = question.done.get_future();
-    using Answer = decltype(done.get());
-    return inbox_.push(std::move(question)) ? done.get() : Answer(shutting_down());
-  }
-
  public:
   ThreadedEngine(std::unique_ptr<Model> model, std::unique_ptr<Drafter> drafter,
                  const EngineConfig& config, const SchedulerConfig& scheduler_config,
@@ -184,6 +176,14 @@ class ThreadedEngine final : public Engine {
   }
 
  private:
+  // Waits for the engine thread's answer, which comes between two steps.
+  template <typename Question>
+  auto ask(Question question) -> decltype(question.done.get_future().get()) {
+    auto done = question.done.get_future();
+    if (!inbox_.push(std::move(question))) return shutting_down();
+    return done.get();
+  }
+
   Status check(const Request& request) const;
   static tl::unexpected<Error> shutting_down() {
     return error(ErrorCode::unavailable, "the engine is shutting down");

@@ -9,9 +9,10 @@
 namespace tw {
 
 ExpertBalancer::ExpertBalancer(Model& model, int32_t interval)
-    : model_(model), moves_(interval > 0), interval_(moves_ ? interval : kObservedSteps) {
-  for (const ExpertLayer* layer : model_.expert_layers()) seen_.push_back(layer->choices());
-}
+    : model_(model),
+      moves_(interval > 0),
+      interval_(moves_ ? interval : kObservedSteps),
+      seen_(count_choices(model)) {}
 
 void ExpertBalancer::after_step() {
   if (seen_.empty()) return;
@@ -23,17 +24,16 @@ void ExpertBalancer::after_step() {
 
 void ExpertBalancer::observe() {
   const auto layers = model_.expert_layers();
+  ExpertCounts now = count_choices(model_);
+  const ExpertCounts work = counts_since(seen_, now);
+  seen_ = std::move(now);
   double sum = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const std::vector<int64_t> now = layers[i]->choices();
-    std::vector<int64_t> work = now;
-    for (size_t expert = 0; expert < work.size(); ++expert) work[expert] -= seen_[i][expert];
-    seen_[i] = now;
-    const double imbalance = layers[i]->placement().imbalance(work);
+    const double imbalance = layers[i]->placement().imbalance(work[i]);
     sum += imbalance;
     if (!moves_ || layers[i]->placement().num_groups() == 1) continue;
-    ExpertPlacement better = move_experts(layers[i]->placement(), layers[i]->slots(), work);
-    if (better.imbalance(work) <= imbalance * (1 - kWorthwhile)) {
+    ExpertPlacement better = move_experts(layers[i]->placement(), layers[i]->slots(), work[i]);
+    if (better.imbalance(work[i]) <= imbalance * (1 - kWorthwhile)) {
       pending_.emplace_back(i, std::move(better));
     }
   }

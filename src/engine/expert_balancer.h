@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/expert_counts.h"
 #include "models/model.h"
 
 namespace tw {
@@ -39,7 +40,7 @@ class ExpertBalancer {
   bool moves_;
   int32_t interval_;
   int32_t steps_ = 0;
-  std::vector<std::vector<int64_t>> seen_;  // choices of each layer at the last look
+  ExpertCounts seen_;  // at the last look
   std::vector<std::pair<size_t, ExpertPlacement>> pending_;
   double imbalance_ = 1;
   int64_t num_moves_ = 0;

@@ -4,12 +4,6 @@
 
 namespace tw {
 
-std::vector<std::vector<int64_t>> ExpertRecorder::count() const {
-  std::vector<std::vector<int64_t>> counts;
-  for (const ExpertLayer* layer : model_.expert_layers()) counts.push_back(layer->choices());
-  return counts;
-}
-
 Status ExpertRecorder::start() {
   if (!begin_.empty() && !end_) {
     return error(ErrorCode::invalid_argument,
@@ -18,7 +12,7 @@ Status ExpertRecorder::start() {
   if (model_.expert_layers().empty()) {
     return error(ErrorCode::invalid_argument, "the model has no experts to record");
   }
-  begin_ = count();
+  begin_ = count_choices(model_);
   end_.reset();
   return {};
 }
@@ -27,7 +21,7 @@ Status ExpertRecorder::stop() {
   if (begin_.empty() || end_) {
     return error(ErrorCode::invalid_argument, "the expert distribution is not being recorded");
   }
-  end_ = count();
+  end_ = count_choices(model_);
   return {};
 }
 
@@ -37,13 +31,12 @@ Expected<ExpertDistribution> ExpertRecorder::dump() const {
                  "no expert distribution was recorded; POST /start_expert_distribution_record, and "
                  "requests, first");
   }
-  const auto end = end_ ? *end_ : count();
+  ExpertCounts choices = counts_since(begin_, end_ ? *end_ : count_choices(model_));
   const auto layers = model_.expert_layers();
   ExpertDistribution distribution;
   for (size_t i = 0; i < layers.size(); ++i) {
-    std::vector<int64_t> choices = end[i];
-    for (size_t expert = 0; expert < choices.size(); ++expert) choices[expert] -= begin_[i][expert];
-    distribution.layers.push_back({layers[i]->name(), std::move(choices), layers[i]->placement()});
+    distribution.layers.push_back(
+        {layers[i]->name(), std::move(choices[i]), layers[i]->placement()});
   }
   return distribution;
 }

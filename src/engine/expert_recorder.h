@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "engine/expert_counts.h"
 #include "models/model.h"
 
 namespace tw {
@@ -35,11 +36,9 @@ class ExpertRecorder {
   Expected<ExpertDistribution> dump() const;
 
  private:
-  std::vector<std::vector<int64_t>> count() const;
-
   Model& model_;
-  std::vector<std::vector<int64_t>> begin_;               // of each layer; empty: never started
-  std::optional<std::vector<std::vector<int64_t>>> end_;  // none: it goes on
+  ExpertCounts begin_;               // empty: never started
+  std::optional<ExpertCounts> end_;  // none: it goes on
 };
 
 }  // namespace tw

@@ -17,14 +17,10 @@ constexpr const char* kArchitecture = "LlamaForCausalLMEagle3";
 
 // The head's tensors, for the team, the rank and the precision of the model's.
 WeightLoader loader_of_head(const WeightLoader& of_model, const Scheme& scheme) {
-  WeightLoader loader{*of_model.eagle_head, of_model.team, of_model.features,
-                      of_model.precision,   nullptr,       &scheme};
-  loader.checks_only = of_model.checks_only;
-  loader.separate_prefill_kernels = of_model.separate_prefill_kernels;
-  loader.prefill_precision = of_model.prefill_precision;
-  loader.kv_type = of_model.kv_type;
-  loader.shard = of_model.shard;
-  loader.communicator = of_model.communicator;
+  WeightLoader loader(*of_model.eagle_head, of_model.team, of_model);
+  loader.scheme = &scheme;
+  loader.on_progress = nullptr;
+  loader.lora = nullptr;  // adapters change the model alone
   return loader;
 }
 

@@ -65,7 +65,7 @@ class TensorParallelModel final : public Model {
   Status load(const WeightLoader& loader, const std::vector<int>& sizes) {
     const std::vector<TensorShard> shards = make_tensor_shards(sizes);
     const Status status = on_all_ranks(teams_, [&](int rank) -> Status {
-      WeightLoader own = loader.for_team(teams_.team(rank));
+      WeightLoader own(loader.checkpoint, teams_.team(rank), loader);
       own.shard = shards[static_cast<size_t>(rank)];
       own.communicator = &communicators_[static_cast<size_t>(rank)];
       // Ranks read the same tensors at about the same time: one of them tells.
@@ -176,7 +176,8 @@ Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGrou
                  "divisor of {}",
                  groups, teams.num_ranks(), teams.num_ranks());
   }
-  if (teams.num_ranks() == 1) return load_model(loader.for_team(teams.team(0)));
+  if (teams.num_ranks() == 1)
+    return load_model(WeightLoader(loader.checkpoint, teams.team(0), loader));
   std::vector<int> sizes;
   for (int rank = 0; rank < teams.num_ranks(); ++rank) sizes.push_back(teams.team(rank).size());
   auto model = std::make_unique<TensorParallelModel>(teams, sizes);

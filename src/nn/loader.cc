@@ -14,23 +14,6 @@ const kernels::GemmKernel& WeightLoader::select_prefill_gemm(kernels::WeightForm
   return kernels::select_prefill_gemm(format, prefill_precision.value_or(precision), features);
 }
 
-WeightLoader WeightLoader::for_team(ThreadTeam& other) const {
-  WeightLoader loader{checkpoint, other, features, precision, on_progress, scheme};
-  loader.separate_prefill_kernels = separate_prefill_kernels;
-  loader.prefill_precision = prefill_precision;
-  loader.kv_type = kv_type;
-  loader.quantization = quantization;
-  loader.next_token_layer = next_token_layer;
-  loader.eagle_head = eagle_head;
-  loader.checks_only = checks_only;
-  loader.max_lora_rank = max_lora_rank;
-  loader.lora = lora;
-  loader.shard = shard;
-  loader.communicator = communicator;
-  loader.experts = experts;
-  return loader;
-}
-
 TensorShard WeightLoader::expert_shard() const {
   if (experts.num_groups == 1) return shard;
   const int size = shard.size / experts.num_groups, rank = shard.rank % size;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cpu.h"
@@ -33,12 +34,12 @@ struct ExpertSharding {
   const ExpertChoices* expected = nullptr;
 };
 
-struct WeightLoader {
-  const Checkpoint& checkpoint;
-  ThreadTeam& team;      // packs in parallel
+// How weights are loaded, whatever the checkpoint and the team.
+struct LoadSettings {
   CpuFeatures features;  // chooses the kernels
   kernels::ActivationPrecision precision = kernels::ActivationPrecision::bf16;
-  std::function<void(int64_t bytes)> on_progress;  // stored bytes that were packed; may be empty
+  std::function<void(int64_t bytes)> on_progress =
+      {};                          // stored bytes that were packed; may be empty
   const Scheme* scheme = nullptr;  // how linear layers are stored; load_model sets it
   // Everything is opened and checked, and nothing is packed: the model cannot be used.
   bool checks_only = false;
@@ -47,9 +48,6 @@ struct WeightLoader {
   bool separate_prefill_kernels = true;
   // For tests: another precision before rows of prompts.
   std::optional<kernels::ActivationPrecision> prefill_precision = {};
-
-  // The kernel for rows of prompts.
-  const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
   kernels::KvType kv_type = kernels::KvType::bf16;       // of the KV cache
   std::optional<QuantizationOptions> quantization = {};  // of an unquantized checkpoint, at load
   bool next_token_layer = false;           // load the layer that guesses a token further
@@ -62,14 +60,22 @@ struct WeightLoader {
   int64_t max_lora_rank = 0;
   std::shared_ptr<LoraLayers> lora = {};  // what they can change; load_model sets it
   ExpertSharding experts = {};
+};
+
+struct WeightLoader : LoadSettings {
+  const Checkpoint& checkpoint;
+  ThreadTeam& team;  // packs in parallel
+
+  WeightLoader(const Checkpoint& from, ThreadTeam& packers, LoadSettings settings)
+      : LoadSettings(std::move(settings)), checkpoint(from), team(packers) {}
+
+  // The kernel for rows of prompts.
+  const kernels::GemmKernel& select_prefill_gemm(kernels::WeightFormat format) const;
 
   // The group that this rank belongs to, and its part of the group's experts. Parts are the same in
   // all groups, whatever the ranks' threads, so that experts can move.
   int expert_group() const { return shard.rank * experts.num_groups / shard.size; }
   TensorShard expert_shard() const;
-
-  // The same for another team.
-  WeightLoader for_team(ThreadTeam& other) const;
 
   // This rank's part of a linear layer's columns, on borders that its format has and in multiples
   // of the first of `units` that gives every rank a part, or of the last. Fails where columns can't

@@ -1,10 +1,9 @@
 #include "weights/hugging_face_checkpoint.h"
 
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
+#include "core/text_file.h"
 #include "weights/header_json.h"
 #include "weights/safetensors_file.h"
 #include "weights/tokenizer_source.h"
@@ -25,11 +24,9 @@ Expected<std::string> read_text(const fs::path& path) {
     return error(ErrorCode::corrupt_data, "{}: {} bytes; at most {} are read", path.string(), size,
                  kMaxTextFile);
   }
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return error(ErrorCode::internal, "{}: cannot read", path.string());
-  return text.str();
+  auto text = read_text_file(path);
+  if (!text) return error(ErrorCode::internal, "{}: cannot read", path.string());
+  return std::move(*text);
 }
 
 Expected<Json> read_object(const fs::path& path) {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
+#include "core/text_file.h"
 #include "weights/config_fields.h"
 
 namespace tw {
@@ -17,16 +16,14 @@ constexpr int64_t kMaxRank = 4096;
 constexpr double kMaxAlpha = 1e6;
 
 Expected<Json> read_config(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  const auto text = read_text_file(path);
+  if (!text) {
     return error(ErrorCode::not_found,
                  "{}: cannot open; an adapter is a folder with adapter_config.json and "
                  "adapter_model.safetensors",
                  path.string());
   }
-  std::stringstream text;
-  text << file.rdbuf();
-  auto config = parse_json(text.str(), path.string());
+  auto config = parse_json(*text, path.string());
   if (!config) return error(ErrorCode::corrupt_data, "{}", config.error().message);
   if (!config->is_object()) {
     return error(ErrorCode::corrupt_data, "{}: expected a JSON object", path.string());

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/mapped_file.h"
+#include "core/text_file.h"
 
 namespace tw {
 namespace {
@@ -40,6 +41,21 @@ TEST(MappedFile, MissingFileAndFolderAreErrorsWithTheirName) {
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
   EXPECT_NE(missing.error().message.find("/nonexistent/model.gguf"), std::string::npos);
   EXPECT_FALSE(MappedFile::open("/tmp"));
+}
+
+TEST(TextFile, GivesTheWholeFile) {
+  const fs::path path = fs::temp_directory_path() / ("tw_text_" + std::to_string(getpid()));
+  const std::string text("two\r\nlines, and a zero: \0.", 27);
+  std::ofstream(path, std::ios::binary) << text;
+  EXPECT_EQ(read_text_file(path), text);
+  std::ofstream(path, std::ios::binary | std::ios::trunc).close();
+  EXPECT_EQ(read_text_file(path), "");
+  fs::remove(path);
+}
+
+TEST(TextFile, MissingFileAndFolderAreNoText) {
+  EXPECT_FALSE(read_text_file("/nonexistent/template.jinja"));
+  EXPECT_FALSE(read_text_file("/tmp"));
 }
 
 }  // namespace

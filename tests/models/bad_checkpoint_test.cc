@@ -20,8 +20,8 @@ std::string load_error(const GgufWriter& gguf) {
   EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
   if (!checkpoint) return "";
   ThreadTeam team(2);
-  const WeightLoader loader{**checkpoint, team, *usable_cpu_features(),
-                            kernels::ActivationPrecision::bf16, nullptr};
+  const WeightLoader loader(**checkpoint, team,
+                            {*usable_cpu_features(), kernels::ActivationPrecision::bf16});
   const auto model = load_model(loader);
   return model ? "" : model.error().message;
 }

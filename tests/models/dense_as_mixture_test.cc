@@ -106,8 +106,8 @@ class DenseAsMixture : public ::testing::TestWithParam<Form> {
   }
 
   std::vector<float> logits(const Checkpoint& checkpoint) {
-    WeightLoader loader{checkpoint, team_, *usable_cpu_features(),
-                        kernels::ActivationPrecision::bf16, nullptr};
+    WeightLoader loader(checkpoint, team_,
+                        {*usable_cpu_features(), kernels::ActivationPrecision::bf16});
     loader.separate_prefill_kernels = false;  // experts have none
     if (GetParam().quantization != nullptr) {
       loader.quantization = QuantizationOptions{GetParam().quantization};

@@ -59,7 +59,7 @@ class EagleHeadTest : public ::testing::Test {
     teams_ = std::make_unique<TeamGroup>(std::vector<int>(static_cast<size_t>(num_ranks), 1));
     memory_ = std::make_unique<MemoryCheckpoint>(tensors_);
     head_ = std::make_unique<ChangedCheckpoint>(*memory_, config_);
-    WeightLoader loader{*checkpoint_, teams_->team(0), *usable_cpu_features(), precision, nullptr};
+    WeightLoader loader(*checkpoint_, teams_->team(0), {*usable_cpu_features(), precision});
     if (with_head) loader.eagle_head = head_.get();
     return load_model(loader, *teams_);
   }

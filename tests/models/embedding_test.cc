@@ -107,9 +107,9 @@ TEST_P(Embeddings, OfTwoRanksEqualTheReference) {
   auto checkpoint = Checkpoint::open(path_);
   ASSERT_TRUE(checkpoint);
   TeamGroup teams(std::vector<int>{1, 1});
-  auto model = load_model(WeightLoader{**checkpoint, teams.team(0), *usable_cpu_features(),
-                                       ActivationPrecision::f32, nullptr},
-                          teams);
+  auto model = load_model(
+      WeightLoader(**checkpoint, teams.team(0), {*usable_cpu_features(), ActivationPrecision::f32}),
+      teams);
   ASSERT_TRUE(model) << model.error().message;
   const auto engine = engine_of(std::move(*model), 16);
   expect_golden(embed(*engine, 3)[1], kPoolings[1]);

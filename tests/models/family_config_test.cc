@@ -31,7 +31,7 @@ class FamilyConfig : public ::testing::Test {
 
   Expected<std::unique_ptr<Model>> load(const Checkpoint& checkpoint) {
     return load_model(
-        {checkpoint, team_, *usable_cpu_features(), kernels::ActivationPrecision::f32, nullptr});
+        {checkpoint, team_, {*usable_cpu_features(), kernels::ActivationPrecision::f32}});
   }
 
   std::vector<float> logits(const Checkpoint& checkpoint) {

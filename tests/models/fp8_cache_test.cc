@@ -69,8 +69,8 @@ TEST(Fp8CacheTest, DivergesLittle) {
 
   std::vector<std::unique_ptr<Model>> models;
   for (const KvType type : {KvType::bf16, KvType::fp8_e4m3}) {
-    WeightLoader loader{**checkpoint, team, *usable_cpu_features(),
-                        kernels::ActivationPrecision::bf16, nullptr};
+    WeightLoader loader(**checkpoint, team,
+                        {*usable_cpu_features(), kernels::ActivationPrecision::bf16});
     loader.kv_type = type;
     auto model = load_model(loader);
     ASSERT_TRUE(model) << model.error().message;

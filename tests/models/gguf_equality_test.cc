@@ -25,8 +25,8 @@ std::vector<float> logits_of(const std::filesystem::path& path) {
   EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
   if (!checkpoint) return {};
   ThreadTeam team(2);
-  auto model = load_model(
-      {**checkpoint, team, *usable_cpu_features(), kernels::ActivationPrecision::f32, nullptr});
+  auto model =
+      load_model({**checkpoint, team, {*usable_cpu_features(), kernels::ActivationPrecision::f32}});
   EXPECT_TRUE(model) << (model ? "" : model.error().message);
   if (!model) return {};
   std::vector<int32_t> tokens;

@@ -89,7 +89,7 @@ class TinyModel : public ::testing::TestWithParam<std::string> {
 
   std::unique_ptr<Model> load(const Checkpoint& checkpoint, ActivationPrecision precision,
                               const CpuFeatures& features) {
-    auto model = load_model(WeightLoader{checkpoint, team_, features, precision, nullptr});
+    auto model = load_model(WeightLoader(checkpoint, team_, {features, precision}));
     EXPECT_TRUE(model) << (model ? "" : model.error().message);
     return model ? std::move(*model) : nullptr;
   }
@@ -191,7 +191,7 @@ TEST_P(TinyModel, DISABLED_LogitsOfEveryFormatArePrinted) {
   if (checkpoint_->config().contains("quantization_config")) GTEST_SKIP() << "is quantized";
   const CpuFeatures features = *usable_cpu_features();
   for (const char* format : {"w8a8_int8", "fp8", "int4", "mxfp4"}) {
-    WeightLoader loader{*checkpoint_, team_, features, ActivationPrecision::bf16, nullptr};
+    WeightLoader loader(*checkpoint_, team_, {features, ActivationPrecision::bf16});
     loader.quantization = QuantizationOptions{format};
     const auto model = load_model(loader);
     if (!model) continue;  // columns that groups do not divide

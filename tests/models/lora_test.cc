@@ -40,8 +40,8 @@ struct Adapted {
     if (!opened) return;
     checkpoint = std::move(*opened);
     teams = std::make_unique<TeamGroup>(std::vector<int>(static_cast<size_t>(num_ranks), 1));
-    WeightLoader loader{*checkpoint, teams->team(0), *usable_cpu_features(),
-                        ActivationPrecision::f32, nullptr};
+    WeightLoader loader(*checkpoint, teams->team(0),
+                        {*usable_cpu_features(), ActivationPrecision::f32});
     loader.max_lora_rank = max_rank;
     auto loaded = load_model(loader, *teams);
     EXPECT_TRUE(loaded) << (loaded ? "" : loaded.error().message);

@@ -34,7 +34,7 @@ class NextToken : public ::testing::TestWithParam<std::string> {
                                         ActivationPrecision precision,
                                         bool next_token_layer = true) {
     teams_ = std::make_unique<TeamGroup>(std::vector<int>(static_cast<size_t>(num_ranks), 1));
-    WeightLoader loader{checkpoint, teams_->team(0), *usable_cpu_features(), precision, nullptr};
+    WeightLoader loader(checkpoint, teams_->team(0), {*usable_cpu_features(), precision});
     loader.next_token_layer = next_token_layer;
     return load_model(loader, *teams_);
   }

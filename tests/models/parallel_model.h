@@ -33,7 +33,7 @@ struct Parallel {
     EXPECT_TRUE(opened) << (opened ? "" : opened.error().message);
     checkpoint = std::move(*opened);
     teams = std::make_unique<TeamGroup>(team_sizes(num_ranks));
-    WeightLoader loader{*checkpoint, teams->team(0), *usable_cpu_features(), precision, nullptr};
+    WeightLoader loader(*checkpoint, teams->team(0), {*usable_cpu_features(), precision});
     loader.experts = experts;
     model = load_model(loader, *teams);
   }

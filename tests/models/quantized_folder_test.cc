@@ -31,8 +31,8 @@ class QuantizedFolder : public ::testing::TestWithParam<Case> {
  protected:
   std::vector<float> logits(const Checkpoint& checkpoint,
                             std::optional<QuantizationOptions> quantization) {
-    WeightLoader loader{checkpoint, team_, *usable_cpu_features(),
-                        kernels::ActivationPrecision::bf16, nullptr};
+    WeightLoader loader(checkpoint, team_,
+                        {*usable_cpu_features(), kernels::ActivationPrecision::bf16});
     loader.quantization = std::move(quantization);
     auto model = load_model(loader);
     EXPECT_TRUE(model) << (model ? "" : model.error().message);

@@ -42,7 +42,7 @@ class QuantizedModel : public ::testing::TestWithParam<const char*> {
     auto checkpoint = Checkpoint::open(folder(kind));
     EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
     if (!checkpoint) return {};
-    auto model = load_model(WeightLoader{**checkpoint, team_, features, precision, nullptr});
+    auto model = load_model(WeightLoader(**checkpoint, team_, {features, precision}));
     EXPECT_TRUE(model) << (model ? "" : model.error().message);
     if (!model) return {};
     ForwardRunner runner(**model, 64, 16);

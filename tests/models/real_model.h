@@ -42,7 +42,7 @@ inline LoadedModel load(const std::filesystem::path& path, int threads,
   EXPECT_TRUE(checkpoint) << (checkpoint ? "" : checkpoint.error().message);
   if (!checkpoint) return loaded;
   loaded.checkpoint = std::move(*checkpoint);
-  WeightLoader loader{*loaded.checkpoint, *loaded.team, *usable_cpu_features(), precision, nullptr};
+  WeightLoader loader(*loaded.checkpoint, *loaded.team, {*usable_cpu_features(), precision});
   loader.prefill_precision = prefill_precision;
   auto model = load_model(loader);
   EXPECT_TRUE(model) << (model ? "" : model.error().message);

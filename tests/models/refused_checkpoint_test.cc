@@ -149,9 +149,9 @@ class RefusedCheckpoint : public ::testing::TestWithParam<Case> {
  protected:
   static Status load(const Checkpoint& checkpoint, int64_t& packed_bytes) {
     ThreadTeam team(2);
-    WeightLoader loader{checkpoint, team, *usable_cpu_features(),
-                        kernels::ActivationPrecision::bf16,
-                        [&](int64_t bytes) { packed_bytes += bytes; }};
+    WeightLoader loader(checkpoint, team,
+                        {*usable_cpu_features(), kernels::ActivationPrecision::bf16,
+                         [&](int64_t bytes) { packed_bytes += bytes; }});
     const auto model = load_model(loader);
     if (!model) return tl::unexpected(model.error());
     return {};
@@ -193,8 +193,8 @@ TEST(TiedEmbeddings, ACopyIsAccepted) {
         tensor_of(tensors, "model.embed_tokens.weight").data;
   });
   ThreadTeam team(2);
-  const auto model = load_model(WeightLoader{copied, team, *usable_cpu_features(),
-                                             kernels::ActivationPrecision::bf16, nullptr});
+  const auto model = load_model(
+      WeightLoader(copied, team, {*usable_cpu_features(), kernels::ActivationPrecision::bf16}));
   EXPECT_TRUE(model) << (model ? "" : model.error().message);
 }
 

@@ -116,7 +116,7 @@ class SmolLM2 : public ::testing::TestWithParam<Form> {
 
   std::unique_ptr<Model> load(const Checkpoint& checkpoint) {
     auto model = load_model(
-        WeightLoader{checkpoint, team_, *usable_cpu_features(), precision_of(GetParam()), nullptr});
+        WeightLoader(checkpoint, team_, {*usable_cpu_features(), precision_of(GetParam())}));
     EXPECT_TRUE(model) << (model ? "" : model.error().message);
     return model ? std::move(*model) : nullptr;
   }

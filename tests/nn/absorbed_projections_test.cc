@@ -87,7 +87,7 @@ Expected<AbsorbedProjections> load(const KvB& weights, const Json& config) {
   const MemoryCheckpoint checkpoint(weights.tensors);
   auto scheme = make_scheme(config, "test");
   EXPECT_TRUE(scheme);
-  WeightLoader loader{checkpoint, team, CpuFeatures{}, kernels::ActivationPrecision::bf16, nullptr};
+  WeightLoader loader(checkpoint, team, {CpuFeatures{}, kernels::ActivationPrecision::bf16});
   loader.scheme = scheme->get();
   return AbsorbedProjections::load(loader, "attn", kHeads, weights.nope, weights.value, kLatent,
                                    {0, kHeads});

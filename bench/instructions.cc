@@ -79,6 +79,20 @@ uint64_t count(const GemmKernel& kernel, const PackedWeight& weight, int64_t m, 
   return ticks() - begin;
 }
 
+// Random quants; fp8 with a scale for each block of 128 x 128, as checkpoints have it.
+PackedWeight make_weight(WeightFormat format) {
+  auto weight = random_weight(format, kChannels, kDepth, 1);
+  TW_CHECK(weight.has_value());
+  if (format != WeightFormat::fp8) return std::move(*weight);
+  for (int64_t p = 0; p < weight->num_panels(); ++p) {
+    auto* scales = reinterpret_cast<float*>(weight->panel(p) + weight->layout().scales);
+    for (int64_t group = 0; group < num_groups(traits(format), kDepth); ++group) {
+      std::fill_n(scales + group * kTileN, kTileN, scales[group * kTileN]);
+    }
+  }
+  return std::move(*weight);
+}
+
 // Instructions for a prompt per multiplication by a tile or a vector, as explained above.
 double count_prompt(const GemmKernel& kernel, const PackedWeight& weight) {
   const bool is_tile = kernel.isa == Isa::amx;
@@ -139,10 +153,9 @@ std::vector<Row> count_all(const CpuFeatures& features, const std::string& filte
   for (const GemmKernel& kernel : gemm_kernels()) {
     if (kernel.isa == Isa::scalar || !kernel.supported(features)) continue;
     if (std::string_view(kernel.name).find(filter) == std::string::npos) continue;
-    auto weight = random_weight(kernel.format, kChannels, kDepth, 1);
-    TW_CHECK(weight.has_value());
-    add(kernel, *weight, "prompt", count_prompt);
-    add(kernel, *weight, "decode", count_decode);
+    const PackedWeight weight = make_weight(kernel.format);
+    add(kernel, weight, "prompt", count_prompt);
+    add(kernel, weight, "decode", count_decode);
   }
   return rows;
 }

@@ -57,11 +57,29 @@ struct MultipliedWeights {
   float output_scale = 1.0f;
 };
 
+// Of fp8, scales are taken relative to the largest of the channel.
+MultipliedWeights rounded_fp8_weights(const PackedWeight& weight, int64_t n) {
+  MultipliedWeights weights{std::vector<float>(static_cast<size_t>(weight.k())), 0.0f};
+  const std::byte* panel = weight.panel(n / kTileN);
+  const int channel = static_cast<int>(n % kTileN);
+  const auto scale = [&](int64_t k) { return group_values(weight, panel, channel, k).scale; };
+  for (int64_t k = 0; k < weight.k(); ++k) {
+    weights.output_scale = std::max(weights.output_scale, std::abs(scale(k)));
+  }
+  if (weights.output_scale == 0.0f) return weights;
+  for (int64_t k = 0; k < weight.k(); ++k) {
+    const auto bits = static_cast<uint8_t>(stored_quant(weight, panel, channel, k));
+    const float value = to_float(f8_e4m3_t{bits}) * (scale(k) / weights.output_scale);
+    weights.row[static_cast<size_t>(k)] = to_float(to_bf16(value));
+  }
+  return weights;
+}
+
 MultipliedWeights multiplied_weights(const GemmKernel& kernel, const PackedWeight& weight,
                                      int64_t n) {
   MultipliedWeights weights{std::vector<float>(static_cast<size_t>(weight.k())), 1.0f};
-  const bool are_rounded = kernel.activations == ActivationFormat::bf16 &&
-                           traits(kernel.format).quant_kind == QuantKind::integer;
+  const bool are_rounded = kernel.activations == ActivationFormat::bf16;
+  if (are_rounded && kernel.format == WeightFormat::fp8) return rounded_fp8_weights(weight, n);
   if (!are_rounded) {
     unpack_row(weight, n, weights.row.data());
     return weights;
@@ -268,6 +286,10 @@ TEST_P(GemmKernelTest, EveryFp8PatternIsExact) {
   for (int64_t m : {1, 5, 40}) {
     GemmProblem problem = random_problem(kernel().format, m, 35, 256, 51);
     for (float& x : problem.a) x = 0.0f;
+    // One scale for all of channel 3: bf16 kernels round the quotient of two.
+    auto* scales =
+        reinterpret_cast<float*>(problem.weight.panel(0) + problem.weight.layout().scales);
+    scales[3] = scales[kTileN + 3];
     const auto set_weight = [&](int64_t n, int64_t k, int bits) {
       problem.weight.panel(n / kTileN)[byte_quant_offset(static_cast<int>(n % kTileN), k)] =
           static_cast<std::byte>(bits);
@@ -302,6 +324,33 @@ TEST_P(GemmKernelTest, EveryFp8PatternIsExact) {
           ASSERT_EQ(c[i], clean[i]) << kernel().name;
         }
       }
+    }
+  }
+}
+
+// What checkpoints have: a scale per block of 128 x 128, or per channel, or 0 for what is 0; and
+// negative ones.
+TEST_P(GemmKernelTest, ScalesOfFp8MayBeSharedNegativeAndZero) {
+  if (kernel().format != WeightFormat::fp8) return;
+  using Scale = float (*)(int64_t channel, int64_t group);
+  for (Scale scale : {Scale{[](int64_t, int64_t group) { return 0.01f * float(group * 7 % 5); }},
+                      Scale{[](int64_t channel, int64_t) { return 0.003f * float(channel % 9); }},
+                      Scale{[](int64_t, int64_t group) { return group % 2 == 0 ? -0.02f : 0.01f; }},
+                      Scale{[](int64_t channel, int64_t group) {
+                        return channel % 3 == 0 ? 0.0f : 0.01f * float(channel - 5 * group);
+                      }}}) {
+    for (int64_t m : {1, 20, 49}) {
+      GemmProblem problem = random_problem(kernel().format, m, 43, 1300, 57);
+      for (int64_t n = 0; n < problem.n; ++n) {
+        auto* scales = reinterpret_cast<float*>(problem.weight.panel(n / kTileN) +
+                                                problem.weight.layout().scales);
+        for (int64_t group = 0; group * 128 < problem.k; ++group) {
+          scales[group * kTileN + n % kTileN] = scale(n, group);
+        }
+      }
+      const std::vector<float> c = compute(kernel(), problem);
+      expect_correct(kernel(), problem, {}, c);
+      expect_close_to_double(kernel(), problem, c);
     }
   }
 }

@@ -36,7 +36,8 @@ inline constexpr int kBlockRows = 16;
 // int8 weights times int8 activations, any number of rows: amx_int8.cc.
 void gemm_int8(const GemmTask& task);
 
-// fp8 weights times bf16 activations, any number of rows: amx_fp8.cc. Needs AVX512-VBMI.
+// fp8 weights times bf16 activations, any number of rows: amx_fp8.cc. Needs AVX512-VBMI and
+// AVX512-BF16.
 void gemm_fp8(const GemmTask& task);
 
 // bf16 weights times bf16 activations, any number of rows: amx_bf16.cc.

@@ -30,11 +30,8 @@ bool has_avx512_vnni(const CpuFeatures& features) {
 bool has_amx_bf16(const CpuFeatures& features) {
   return has_avx512(features) && features.amx_tile && features.amx_bf16;
 }
-bool has_amx_bf16_and_vbmi(const CpuFeatures& features) {
-  return has_amx_bf16(features) && features.avx512_vbmi;
-}
 bool has_amx_and_avx512_bf16(const CpuFeatures& features) {
-  return has_amx_bf16_and_vbmi(features) && features.avx512_bf16;
+  return has_amx_bf16(features) && features.avx512_vbmi && features.avx512_bf16;
 }
 bool has_amx_int8(const CpuFeatures& features) {
   return has_avx512_vnni(features) && features.amx_tile && features.amx_int8;
@@ -213,7 +210,7 @@ constexpr GemmKernel kKernels[] = {
     {"scalar_int8", Isa::scalar, always, int8, Format::int8, scalar::gemm_int8,
      scalar::prepare_int8},
 
-    {"amx_fp8_bf16", Isa::amx, has_amx_bf16_and_vbmi, fp8, Format::bf16, run<amx::gemm_fp8>,
+    {"amx_fp8_bf16", Isa::amx, has_amx_and_avx512_bf16, fp8, Format::bf16, run<amx::gemm_fp8>,
      prepare<amx::prepare_bf16>},
 
     {"avx512_bf16_f32", Isa::avx512, has_avx512, bf16, Format::f32, run<avx512::gemm_f32<bf16>>,

@@ -14,10 +14,11 @@
 //         acc = fma(minimum, a_scale * a_sum, acc); groups in order (of 16: two sums per group)
 //   int8: the products of all of K are summed exactly in int32, then
 //         acc = float(sum) * weight_scale * a_scale
-//   fp8:  weights have a scale per 128 of K: products of the unscaled weights are summed as for f32
-//         (or bf16), then acc = fma(group_sum, weight_scale, acc); groups in order
+//   fp8:  weights have a scale per 128 of K: products without scales are summed as for f32, then
+//         acc = fma(group_sum, weight_scale, acc); groups in order
 //   bf16: as the processor's bf16 instructions do it: equal within a kernel, not between kernels;
-//         quantized weights are rounded to bf16 first
+//         quantized weights are rounded to bf16 first; of fp8, the scale relative to the channel's
+//         largest is in the rounded weight, and the finished sum meets the largest
 // Then acc *= output_scale, where the weight has them, and c = acc + bias, or c += acc + bias. So
 // f32, q8 and int8 kernels of all instruction sets agree bit for bit, and in every kernel a row
 // does not depend on M, on the thread count or on the rows computed beside it.

@@ -78,8 +78,10 @@ class TensorParallelModel final : public Model {
     if (!status) return status;
     limits_ = ranks_.front()->limits();
     limits_.kv_bytes_per_token = 0;
+    limits_.state_bytes_per_sequence = 0;
     for (const auto& rank : ranks_) {
       limits_.kv_bytes_per_token += rank->limits().kv_bytes_per_token;
+      limits_.state_bytes_per_sequence += rank->limits().state_bytes_per_sequence;
     }
     if (ranks_.front()->next_token_model() != nullptr) {
       std::vector<NextTokenModel*> parts;

@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/check.h"
 #include "nn/forward_recorder.h"
+#include "nn/head_share.h"
 #include "nn/load_sequence.h"
 #include "weights/storage_type.h"
 
@@ -181,39 +182,89 @@ class DeltaNormStep final : public DeltaStep {
   }
 };
 
-// Rows that come group by group, each group with its parts of these sizes, in the order of the
-// parts: all queries, all keys and so on.
-std::vector<Range> regrouped(int64_t num_groups, std::initializer_list<int64_t> sizes) {
-  int64_t group_size = 0;
-  for (const int64_t size : sizes) group_size += size;
-  std::vector<Range> rows;
-  int64_t offset = 0;
-  for (const int64_t size : sizes) {
-    for (int64_t group = 0; group < num_groups; ++group) {
-      const int64_t begin = group * group_size + offset;
+// Where what a rank computes lies in the tensors of all heads. Ranks divide value heads; a key head
+// is held by each that has value heads of its group (nn/head_share.h).
+class DeltaRows {
+ public:
+  DeltaRows(const DeltaRuleShape& all, const HeadShare& share)
+      : all_(all), heads_(share.is_whole ? Range{0, all.num_heads} : share.heads) {
+    key_heads_ = share.is_whole ? HeadShare::of(heads_, all.num_heads, all.num_key_heads).kv_heads
+                                : share.kv_heads;
+  }
+
+  DeltaRuleShape own_shape() const {
+    DeltaRuleShape own = all_;
+    own.num_heads = static_cast<int32_t>(heads_.size());
+    own.num_key_heads = static_cast<int32_t>(key_heads_.size());
+    return own;
+  }
+
+  // Of a tensor that has for each key head, in `stride` rows each, some from `offset` on.
+  std::vector<Range> of_keys(int64_t stride, int64_t offset) const {
+    std::vector<Range> rows;
+    for (const int64_t head : key_heads_) {
+      const int64_t begin = head * stride + offset;
+      rows.push_back({begin, begin + all_.key_dim});
+    }
+    return rows;
+  }
+  // Of one that has for each key head, in `stride` rows each, `size` for each of its value heads
+  // from `offset` on.
+  std::vector<Range> of_values(int64_t stride, int64_t offset, int64_t size) const {
+    std::vector<Range> rows;
+    for (int64_t head = heads_.begin; head < heads_.end; ++head) {
+      const int64_t begin = head / group() * stride + offset + head % group() * size;
       rows.push_back({begin, begin + size});
     }
-    offset += size;
+    return rows;
   }
-  return rows;
-}
+  // Queries, keys and values one behind the other, as convolved.
+  std::vector<Range> convolved() const {
+    const int64_t keys = int64_t{all_.num_key_heads} * all_.key_dim;
+    return joined({of_keys(all_.key_dim, 0), of_keys(all_.key_dim, keys), values(2 * keys)});
+  }
+  std::vector<Range> values(int64_t offset) const {
+    return {{offset + heads_.begin * all_.value_dim, offset + heads_.end * all_.value_dim}};
+  }
+  // Of a row per value head.
+  std::vector<Range> heads() const { return {heads_}; }
+  int64_t group() const { return all_.num_heads / all_.num_key_heads; }
+
+  static std::vector<Range> joined(std::initializer_list<std::vector<Range>> parts) {
+    std::vector<Range> rows;
+    for (const std::vector<Range>& part : parts) rows.insert(rows.end(), part.begin(), part.end());
+    return rows;
+  }
+
+ private:
+  const DeltaRuleShape all_;
+  const Range heads_;
+  std::vector<int64_t> key_heads_;
+};
 
 class GatedDeltaBlock final : public Block {
  public:
   static Expected<std::unique_ptr<Block>> load(const WeightLoader& loader,
                                                const std::string& prefix,
                                                const GatedDeltaConfig& config) {
-    auto block = std::unique_ptr<GatedDeltaBlock>(new GatedDeltaBlock(config));
-    LoadSequence load(loader, prefix + ".");
-    block->load_projections(loader, load, prefix + ".");
+    auto share = share_of_heads(loader, prefix, config);
+    if (!share) return forward_error(share);
     const DeltaRuleShape& shape = config.shape;
+    const DeltaRows own(shape, *share);
+    auto block = std::unique_ptr<GatedDeltaBlock>(new GatedDeltaBlock(config, own));
+    if (block->share() == BlockShare::none) return block;
+    LoadSequence load(loader, prefix + ".");
+    block->load_projections(loader, load, prefix + ".", config, own);
     std::vector<float> rates;
     load.vector("A_log", shape.num_heads, rates);
     load.vector("dt_bias", shape.num_heads, block->dt_bias_);
     load.norm_weight("norm", shape.value_dim, 0.0f, block->norm_weight_);
     if (Status status = load.status(); !status) return forward_error(status);
+    share->keep_own(rates);
+    share->keep_own(block->dt_bias_);
     for (const float rate : rates) block->negative_rate_.push_back(-std::exp(rate));
-    if (Status status = block->load_convolution(loader, prefix + ".conv1d.weight"); !status) {
+    if (Status status = block->load_convolution(loader, prefix + ".conv1d.weight", config, own);
+        !status) {
       return forward_error(status);
     }
     const auto key_dim = static_cast<size_t>(shape.key_dim);
@@ -221,6 +272,10 @@ class GatedDeltaBlock final : public Block {
     block->q_weight_.assign(key_dim, inverse);
     block->k_weight_.assign(key_dim, std::sqrt(inverse));
     return block;
+  }
+
+  BlockShare share() const override {
+    return config_.shape.num_heads > 0 ? BlockShare::part : BlockShare::none;
   }
 
   int64_t state_bytes_per_sequence() const override {
@@ -266,40 +321,70 @@ class GatedDeltaBlock final : public Block {
   }
 
  private:
-  explicit GatedDeltaBlock(const GatedDeltaConfig& config) : config_(config) {
-    operands_.shape = config.shape;
+  GatedDeltaBlock(const GatedDeltaConfig& config, const DeltaRows& own) : config_(config) {
+    config_.shape = own.own_shape();
+    operands_.shape = config_.shape;
     operands_.norm_eps = config.norm_eps;
+  }
+
+  // Value heads are divided where out_proj's format allows its columns to be.
+  static Expected<HeadShare> share_of_heads(const WeightLoader& loader, const std::string& prefix,
+                                            const GatedDeltaConfig& config) {
+    if (loader.shard.is_whole()) return HeadShare{};
+    const int64_t heads = config.shape.num_heads, value_dim = config.shape.value_dim;
+    const int64_t group = heads / config.shape.num_key_heads;
+    auto columns = loader.share_of_columns(prefix + ".out_proj", config.hidden_size,
+                                           heads * value_dim, {group * value_dim, value_dim});
+    if (!columns) return forward_error(columns);
+    return HeadShare::of({columns->begin / value_dim, columns->end / value_dim}, heads,
+                         config.shape.num_key_heads);
   }
 
   int64_t convolution_state_size() const { return kStateTaps * operands_.convolved(); }
 
-  void load_projections(const WeightLoader& loader, LoadSequence& load, const std::string& prefix) {
-    const DeltaRuleShape& shape = config_.shape;
-    const int64_t heads = shape.num_heads, groups = shape.num_key_heads;
-    const int64_t group = heads / groups, group_values = group * shape.value_dim;
-    const int64_t hidden = config_.hidden_size, mixed = operands_.mixed_columns();
+  // `all`: of all ranks.
+  void load_projections(const WeightLoader& loader, LoadSequence& load, const std::string& prefix,
+                        const GatedDeltaConfig& all, const DeltaRows& own) {
+    const DeltaRuleShape& shape = all.shape;
+    const int64_t heads = shape.num_heads, hidden = all.hidden_size;
+    const int64_t values = heads * shape.value_dim;
+    const int64_t convolved = 2 * int64_t{shape.num_key_heads} * shape.key_dim + values;
     // The gates decide what states forget: they read fp32, as routers do.
     WeightLoader exact = loader;
     exact.precision = kernels::ActivationPrecision::f32;
     LoadSequence load_gates(exact, prefix);
-    if (config_.is_grouped) {
-      const auto rows =
-          regrouped(groups, {shape.key_dim, shape.key_dim, group_values, group_values});
-      load.linear({"in_proj_qkvz"}, hidden, {mixed}, false, mixed_proj_, {}, {.rows = {rows}});
+    if (all.is_grouped) {
+      const int64_t group = own.group(), key = shape.key_dim, value = shape.value_dim;
+      const int64_t stride = 2 * (key + group * value);
+      const auto rows = DeltaRows::joined({own.of_keys(stride, 0), own.of_keys(stride, key),
+                                           own.of_values(stride, 2 * key, value),
+                                           own.of_values(stride, 2 * key + group * value, value)});
+      load.linear({"in_proj_qkvz"}, hidden, {convolved + values}, false, mixed_proj_, {},
+                  {.rows = {rows}});
+      const auto gates =
+          DeltaRows::joined({own.of_values(2 * group, 0, 1), own.of_values(2 * group, group, 1)});
       load_gates.linear({"in_proj_ba"}, hidden, {2 * heads}, false, gates_proj_, {},
-                        {.rows = {regrouped(groups, {group, group})}});
+                        {.rows = {gates}});
     } else {
-      load.linear({"in_proj_qkv", "in_proj_z"}, hidden,
-                  {operands_.convolved(), operands_.value_size()}, false, mixed_proj_);
-      load_gates.linear({"in_proj_b", "in_proj_a"}, hidden, {heads, heads}, false, gates_proj_);
+      load.linear({"in_proj_qkv", "in_proj_z"}, hidden, {convolved, values}, false, mixed_proj_, {},
+                  {.rows = {own.convolved(), own.values(0)}});
+      load_gates.linear({"in_proj_b", "in_proj_a"}, hidden, {heads, heads}, false, gates_proj_, {},
+                        {.rows = {own.heads(), own.heads()}});
     }
     if (!load_gates.status()) load.fail(Error(load_gates.status().error()));
-    load.linear({"out_proj"}, operands_.value_size(), {hidden}, false, out_proj_);
+    LinearSlice slice;
+    const Range columns = own.values(0).front();
+    if (columns.size() < values) slice.columns = columns;
+    load.linear({"out_proj"}, values, {hidden}, false, out_proj_, {}, slice);
   }
 
-  // [channels, 1, taps] -> [taps, channels]
-  Status load_convolution(const WeightLoader& loader, const std::string& name) {
-    const int64_t channels = operands_.convolved(), taps = kernels::kConvolutionTaps;
+  // [channels of all ranks, 1, taps] -> [taps, own channels]
+  Status load_convolution(const WeightLoader& loader, const std::string& name,
+                          const GatedDeltaConfig& all, const DeltaRows& own) {
+    const DeltaRuleShape& shape = all.shape;
+    const int64_t channels = 2 * int64_t{shape.num_key_heads} * shape.key_dim +
+                             int64_t{shape.num_heads} * shape.value_dim;
+    const int64_t taps = kernels::kConvolutionTaps;
     auto tensor = require_shape(loader.checkpoint, name, {channels, 1, taps});
     if (!tensor) return forward_error(tensor);
     if (!is_float((*tensor)->type)) {
@@ -308,17 +393,18 @@ class GatedDeltaBlock final : public Block {
     }
     std::vector<float> stored(static_cast<size_t>(channels * taps));
     dequantize((*tensor)->type, (*tensor)->data.data(), channels * taps, stored.data());
-    convolution_.resize(stored.size());
-    for (int64_t channel = 0; channel < channels; ++channel) {
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        convolution_[static_cast<size_t>(tap * channels + channel)] =
-            stored[static_cast<size_t>(channel * taps + tap)];
+    convolution_.reserve(static_cast<size_t>(operands_.convolved() * taps));
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      for (const Range& range : own.convolved()) {
+        for (int64_t channel = range.begin; channel < range.end; ++channel) {
+          convolution_.push_back(stored[static_cast<size_t>(channel * taps + tap)]);
+        }
       }
     }
     return {};
   }
 
-  GatedDeltaConfig config_;
+  GatedDeltaConfig config_;                     // of this rank's heads
   Linear mixed_proj_;                           // hidden -> queries, keys, values, z
   Linear gates_proj_;                           // hidden -> b, a
   Linear out_proj_;                             // values -> hidden

@@ -56,9 +56,6 @@ class TensorParallelModels : public ::testing::TestWithParam<std::string> {
     if (name.starts_with("tiny-olmo") || name.starts_with("tiny-minimax")) {
       return "normalized over all heads";
     }
-    if (name.starts_with("tiny-qwen3-next") || name.starts_with("tiny-qwen3.5")) {
-      return "layer 0 has a kind of block that --tp can't divide";
-    }
     return name.ends_with("act-order") ? "act-order" : "";
   }
 };
@@ -108,11 +105,11 @@ std::vector<std::vector<TokenId>> continuations(const std::filesystem::path& pat
   return greedy(**engine, prompts, num_tokens);
 }
 
-// Dense, Mixtral and Qwen 3 mixtures, DeepSeek's latent attention, gpt-oss.
+// Dense, Mixtral and Qwen 3 mixtures, DeepSeek's latent attention, gpt-oss, a hybrid.
 TEST(TensorParallelText, OfProxiesIsTheSame) {
   const std::vector<std::vector<TokenId>> prompts = {some_tokens(5), some_tokens(70)};
-  for (const char* name :
-       {"tiny-llama3", "tiny-mixtral", "tiny-qwen3-moe", "tiny-deepseek-v3", "tiny-gpt-oss"}) {
+  for (const char* name : {"tiny-llama3", "tiny-mixtral", "tiny-qwen3-moe", "tiny-deepseek-v3",
+                           "tiny-gpt-oss", "tiny-qwen3-next"}) {
     if (!std::filesystem::exists(test_model(name))) GTEST_SKIP() << name << " is missing";
     const auto expected = continuations(test_model(name), 1, ActivationPrecision::f32, prompts, 12);
     ASSERT_EQ(expected.size(), prompts.size());

@@ -10,6 +10,7 @@ namespace tw {
 
 // Each adds a subcommand whose callback stores the exit code in `exit_code`.
 void add_serve_command(CLI::App& app, int& exit_code);
+void add_router_command(CLI::App& app, int& exit_code);
 void add_generate_command(CLI::App& app, int& exit_code);
 void add_chat_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);

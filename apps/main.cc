@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   app.get_formatter()->column_width(36);
   int exit_code = 0;
   tw::add_serve_command(app, exit_code);
+  tw::add_router_command(app, exit_code);
   tw::add_generate_command(app, exit_code);
   tw::add_chat_command(app, exit_code);
   tw::add_bench_command(app, exit_code);

@@ -1,14 +1,12 @@
 // `tilewright serve`: the OpenAI-compatible server.
-#include <sys/resource.h>
-
-#include <algorithm>
 #include <memory>
 
 #include "apps/commands.h"
+#include "apps/descriptor_limit.h"
 #include "apps/model_session.h"
 #include "apps/served_model.h"
 #include "core/log.h"
-#include "server/http_server.h"
+#include "http/http_server.h"
 
 namespace tw {
 namespace {
@@ -53,24 +51,6 @@ void ServeOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(1.0, 86400.0));
 }
 
-// Each connection is a file descriptor, and the soft limit is often 1024.
-void raise_descriptor_limit(ServerConfig& config) {
-  constexpr rlim_t kOthers = 64;  // weights, log, engine ...
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = static_cast<rlim_t>(config.max_connections) + kOthers;
-  if (limit.rlim_cur < wanted) {
-    limit.rlim_cur = std::min(limit.rlim_max, wanted);
-    setrlimit(RLIMIT_NOFILE, &limit);
-    getrlimit(RLIMIT_NOFILE, &limit);
-  }
-  if (limit.rlim_cur >= wanted) return;
-  config.max_connections =
-      static_cast<int>(std::max<rlim_t>(limit.rlim_cur, kOthers + 1) - kOthers);
-  log::warn("--max-connections lowered to {}: the limit of open files (ulimit -n) is {}",
-            config.max_connections, limit.rlim_cur);
-}
-
 std::string curl_example(const std::string& url, const ServeOptions& options, bool chat) {
   const std::string key = options.server.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   const char* path = chat ? "chat/completions" : "completions";
@@ -92,7 +72,7 @@ Status serve(ServeOptions options) {
   const bool chat = model->chat_template != nullptr;
   options.server.drain_timeout =
       std::chrono::milliseconds(static_cast<int64_t>(options.drain_seconds * 1e3));
-  raise_descriptor_limit(options.server);
+  options.server.max_connections = raise_descriptor_limit(options.server.max_connections);
   Service service(options.server, std::move(*model), *session->engine);
   if (Status status = load_adapters(options.model, service.adapters()); !status) {
     return status;
@@ -100,9 +80,7 @@ Status serve(ServeOptions options) {
   auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);
   (*server)->stop_on_signals();
-  const bool ipv6 = options.server.host.find(':') != std::string::npos;
-  const std::string host = ipv6 ? "[" + options.server.host + "]" : options.server.host;
-  const std::string url = fmt::format("http://{}:{}", host, (*server)->port());
+  const std::string url = (*server)->url();
   log::info("serving {} on {} (OpenAI API at {}/v1)", name, url, url);
   log::info("try: {}", curl_example(url, options, chat));
   log::info("stop with Ctrl-C");

@@ -9,8 +9,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FLOORS = {"core": 1, "hub": 2, "text": 2, "kernels": 3, "weights": 4, "parallel": 4, "nn": 5, "models": 6,
-          "engine": 7, "server": 8, "apps": 9, "python": 10}
+FLOORS = {"core": 1, "http": 2, "hub": 2, "text": 2, "kernels": 3, "weights": 4, "parallel": 4, "nn": 5, "models": 6,
+          "engine": 7, "server": 8, "router": 8, "apps": 9, "python": 10}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 INTRINSICS = re.compile(r"#\s*include\s+<(immintrin|x86intrin|avx\w*)\.h>")
 ISA_FILE = re.compile(r"(avx2|avx512|amx|vnni)")

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/json.h"
-#include "server/api_error.h"
+#include "http/api_error.h"
 
 namespace tw {
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "server/api_error.h"
+#include "http/api_error.h"
+#include "http/responder.h"
 #include "server/generation_options.h"
-#include "server/responder.h"
 #include "server/service.h"
 #include "text/generation_text.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "server/router.h"
+#include "server/routes.h"
 
 namespace tw {
 namespace {
@@ -97,7 +97,7 @@ class InProcessServer::Impl {
     // The coroutines end, and run() returns.
     work_.reset();
     thread_.join();
-    service_.join_workers();
+    service_.shutdown();
   }
 
   std::shared_ptr<InProcessExchange> start(HttpRequest request, Sink sink) {

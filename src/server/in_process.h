@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "server/http_message.h"
+#include "http/http_message.h"
 #include "server/service.h"
 
 namespace tw {

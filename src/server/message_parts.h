@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/json.h"
-#include "server/api_error.h"
+#include "http/api_error.h"
 #include "server/chat_generation.h"
 
 namespace tw {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "server/api_error.h"
+#include "http/api_error.h"
 
 namespace tw {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "server/api_error.h"
+#include "http/api_error.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

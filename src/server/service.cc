@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <ctime>
-#include <random>
+
+#include "server/routes.h"
 
 namespace tw {
 namespace {
@@ -17,19 +18,6 @@ size_t longest_prompt_bytes(const Tokenizer& tokenizer, int64_t context_length) 
     if (token) longest = std::max(longest, token->size());
   }
   return 2 * longest * static_cast<size_t>(context_length);
-}
-
-uint64_t random_start() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) ^ device();
-}
-
-// SplitMix64: distinct inputs, distinct outputs.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
 }
 
 ApiError too_long(std::string message, const std::string& field) {
@@ -49,8 +37,14 @@ Service::Service(ServerConfig config, ServedModel model, Engine& engine)
       metrics_(model_.name),
       grammars_(model_.tokenizer, engine.config().eos_token_ids, engine.limits().vocab_size),
       adapters_(engine),
-      id_counter_(random_start()),
       workers_(static_cast<size_t>(config_.worker_threads)) {}
+
+asio::awaitable<Application::Answered> Service::answer(HttpRequest& request, Responder& responder) {
+  const Route* route = find_route(request.path);
+  co_await dispatch(*this, route, request, responder);
+  if (!route) co_return Answered{"unknown"};
+  co_return Answered{route->path, route->is_quiet};
+}
 
 ApiExpected<Service::AdapterPtr> Service::find_model(const std::string& model,
                                                      const std::string& lora_path) const {
@@ -117,11 +111,6 @@ ApiExpected<std::vector<TokenId>> Service::encode(const PromptInput& prompt,
   return check_prompt(std::get<std::vector<TokenId>>(prompt), field);
 }
 
-std::string Service::make_id(std::string_view prefix) {
-  const uint64_t count = id_counter_.fetch_add(1);
-  return fmt::format("{}{:016x}{:08x}", prefix, mix(count), mix(~count) >> 32);
-}
-
 void Service::register_request(const std::string& rid, uint64_t engine_id) {
   std::lock_guard lock(requests_mutex_);
   requests_.emplace(rid, engine_id);
@@ -145,7 +134,8 @@ void Service::abort_request(const std::string& rid) {
   for (uint64_t id : ids) engine_.abort(id);
 }
 
-void Service::join_workers() {
+void Service::shutdown() {
+  engine_.shutdown();
   workers_.stop();
   workers_.join();
 }

@@ -5,11 +5,9 @@
 // its own thread.
 #pragma once
 
-#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -19,12 +17,14 @@
 
 #include "core/json.h"
 #include "engine/engine.h"
+#include "http/api_error.h"
+#include "http/application.h"
+#include "http/identifiers.h"
+#include "http/responder.h"
 #include "server/adapters.h"
-#include "server/api_error.h"
 #include "server/generation_options.h"
 #include "server/grammars.h"
 #include "server/metrics.h"
-#include "server/responder.h"
 #include "text/chat_template.h"
 #include "text/reasoning_parser.h"
 #include "text/tokenizer.h"
@@ -32,23 +32,10 @@
 
 namespace tw {
 
-struct ServerConfig {
-  std::string host = "127.0.0.1";
-  uint16_t port = 30000;      // 0: one that is free
-  std::string api_key;        // empty: none needed
+struct ServerConfig : HttpConfig {
   bool log_requests = false;  // bodies too, which hold the prompts
   std::string profile_dir;    // where /stop_profile writes traces; empty: no profiles
-  int io_threads = 1;
   int worker_threads = 2;
-  int max_connections = 4096;
-  int64_t max_request_bytes = int64_t{64} << 20;
-  // Bodies being received or waiting to be parsed, of all connections together.
-  int64_t max_buffered_bytes = int64_t{512} << 20;
-  std::chrono::milliseconds header_timeout{15'000};  // for all of a request's headers
-  std::chrono::milliseconds body_timeout{30'000};    // plus a second per 128 KiB
-  std::chrono::milliseconds idle_timeout{75'000};    // of a connection between requests
-  std::chrono::milliseconds send_timeout{30'000};    // a client that takes nothing for so long
-  std::chrono::milliseconds drain_timeout{30'000};
   double watchdog_seconds = 300;  // without progress of the engine: /health answers 503
   // Tokens that a stream may be behind the engine before it is cancelled.
   size_t max_stream_backlog = 16384;
@@ -68,9 +55,20 @@ struct ServedModel {
   Pooling pooling = Pooling::last;                    // of embeddings
 };
 
-class Service {
+class Service final : public Application {
  public:
   Service(ServerConfig config, ServedModel model, Engine& engine);
+
+  // Application
+  const HttpConfig& http_config() const override { return config_; }
+  asio::awaitable<Answered> answer(HttpRequest& request, Responder& responder) override;
+  void count_request(std::string_view endpoint, int status) override {
+    metrics_.count_http_request(endpoint, status);
+  }
+  void set_connections(int count) override { metrics_.set_connections(count); }
+  void abort_all() override { engine_.abort_all(); }
+  // The engine ends, and the workers after what they are doing.
+  void shutdown() override;
 
   const ServerConfig& config() const { return config_; }
   const ServedModel& model() const { return model_; }
@@ -98,15 +96,12 @@ class Service {
                                            const std::string& field) const;
 
   // A new id: "chatcmpl-" and 24 random hex digits.
-  std::string make_id(std::string_view prefix);
+  std::string make_id(std::string_view prefix) { return identifiers_.make(prefix); }
 
   // Clients' own request ids, for /abort_request. Several requests may share one.
   void register_request(const std::string& rid, uint64_t engine_id);
   void forget_request(const std::string& rid, uint64_t engine_id);
   void abort_request(const std::string& rid);
-
-  void begin_drain() { draining_ = true; }
-  bool draining() const { return draining_; }
 
   // Runs `work` on a worker thread; the caller's coroutine goes on, on its own executor, with the
   // result. `work` must not throw.
@@ -115,8 +110,6 @@ class Service {
     auto task = run(std::move(work));
     co_return co_await asio::co_spawn(workers_, std::move(task), asio::use_awaitable);
   }
-  // Ends the workers, after what they are doing.
-  void join_workers();
 
  private:
   template <typename Work>
@@ -133,8 +126,7 @@ class Service {
   Metrics metrics_;
   Grammars grammars_;
   Adapters adapters_;
-  std::atomic<bool> draining_{false};
-  std::atomic<uint64_t> id_counter_;
+  Identifiers identifiers_;
   std::mutex requests_mutex_;
   std::multimap<std::string, uint64_t> requests_;
   asio::thread_pool workers_;

@@ -6,12 +6,12 @@
 
 #include "core/check.h"
 #include "core/json.h"
+#include "http/http_message.h"
 #include "server/chat_request.h"
 #include "server/chat_translation.h"
 #include "server/completion_request.h"
 #include "server/embedding_request.h"
 #include "server/generate_request.h"
-#include "server/http_message.h"
 #include "server/prompt_inputs.h"
 #include "server/score_request.h"
 #include "text/utf8.h"

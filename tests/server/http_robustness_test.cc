@@ -289,7 +289,7 @@ TEST_F(HttpTest, a_stream_too_far_behind_is_cancelled) {
   context_length = 100'000'000;
   config.max_stream_backlog = 20;
   start();
-  RawClient client(port());
+  RawClient client(port(), 4096);  // soon full, so that the stream has to wait
   client.request("POST", "/v1/completions",
                  R"({"prompt": "a", "stream": true, "ignore_eos": true, "max_tokens": 90000000})");
   EXPECT_TRUE(eventually([&] { return engine().num_aborted() == 1; }));

@@ -1,6 +1,6 @@
 // The OpenAPI document tells the truth: its paths are the router's, its examples are answered, what
 // it requires is required.
-#include "server/router.h"
+#include "server/routes.h"
 #include "server/server_fixture.h"
 
 namespace tw {

@@ -14,8 +14,11 @@ namespace tw {
 
 using Clock = std::chrono::steady_clock;
 
-RawClient::RawClient(uint16_t port) {
+RawClient::RawClient(uint16_t port, int receive_buffer) {
   socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  if (receive_buffer > 0) {
+    setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+  }
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);

@@ -18,7 +18,8 @@ struct RawResponse {
 
 class RawClient {
  public:
-  explicit RawClient(uint16_t port);
+  // `receive_buffer`: bytes that the system takes in ahead of what is read here; 0: many.
+  explicit RawClient(uint16_t port, int receive_buffer = 0);
   ~RawClient();
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "core/log.h"
-#include "server/http_message.h"
+#include "http/http_message.h"
 #include "server/server_fixture.h"
 
 namespace tw {

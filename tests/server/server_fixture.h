@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "core/json.h"
+#include "http/http_server.h"
 #include "server/fake_engine.h"
-#include "server/http_server.h"
 #include "server/raw_client.h"
 #include "text/byte_tokenizer.h"
 

@@ -3,7 +3,7 @@
 // An endpoint answers through its responder exactly once. It runs on the connection's executor.
 #pragma once
 
-#include "server/responder.h"
+#include "http/responder.h"
 #include "server/service.h"
 
 namespace tw {

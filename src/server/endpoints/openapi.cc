@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "http/access.h"
 #include "server/embedded_files.h"
 #include "server/endpoints/endpoints.h"
-#include "server/router.h"
+#include "server/routes.h"
 
 namespace tw {
 namespace {
@@ -128,8 +129,8 @@ Json document(Service& service) {
     const Json* operation = find_operation(operations, route.path);
     if (!operation) continue;
     Json& path = paths[std::string(route.path) + (route.is_prefix ? "{id}" : "")];
-    if (allows(route, "GET")) path["get"] = operation_json(route, *operation, "get");
-    if (allows(route, "POST")) path["post"] = operation_json(route, *operation, "post");
+    if (allows(route.methods, "GET")) path["get"] = operation_json(route, *operation, "get");
+    if (allows(route.methods, "POST")) path["post"] = operation_json(route, *operation, "post");
   }
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "tilewright"}, {"version", TW_VERSION}}},

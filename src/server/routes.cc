@@ -1,8 +1,9 @@
-#include "server/router.h"
+#include "server/routes.h"
 
 #include <algorithm>
 
 #include "core/log.h"
+#include "http/access.h"
 
 namespace tw {
 namespace {
@@ -50,16 +51,6 @@ constexpr Route kRoutes[] = {
     {"/openapi.json", kGet, openapi},
 };
 
-// Takes as long for a near miss as for a far one.
-bool equal_in_constant_time(std::string_view given, std::string_view secret) {
-  unsigned char difference = given.size() == secret.size() ? 0 : 1;
-  for (size_t i = 0; i < given.size(); ++i) {
-    difference |=
-        static_cast<unsigned char>(given[i] ^ secret[secret.empty() ? 0 : i % secret.size()]);
-  }
-  return difference == 0;
-}
-
 // One line: outside of strings, where they are not allowed, control characters are white space.
 void log_body(const HttpRequest& request) {
   std::string body = shorten(request.body, kMaxLoggedBytes);
@@ -67,18 +58,6 @@ void log_body(const HttpRequest& request) {
       body, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
   const LogRequestScope about(request.id);
   log::info("{} {}: {}", request.method, shorten(request.target, 200), body);
-}
-
-bool authorized(const Service& service, const HttpRequest& request) {
-  const std::string& key = service.config().api_key;
-  if (key.empty()) return true;
-  constexpr std::string_view kScheme = "bearer ";
-  std::string_view given = request.authorization;
-  const bool is_bearer =
-      given.size() > kScheme.size() &&
-      std::equal(kScheme.begin(), kScheme.end(), given.begin(),
-                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
-  return is_bearer && equal_in_constant_time(given.substr(kScheme.size()), key);
 }
 
 std::string all_paths() {
@@ -105,52 +84,27 @@ std::span<const Route> all_routes() {
   return kRoutes;
 }
 
-bool allows(const Route& route, std::string_view method) {
-  for (std::string_view rest = route.methods; !rest.empty();) {
-    const size_t comma = rest.find(", ");
-    if (rest.substr(0, comma) == method) return true;
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
-  }
-  return false;
-}
-
 asio::awaitable<void> dispatch(Service& service, const Route* route, HttpRequest& request,
                                Responder& responder) {
-  const auto refuse = [](ApiError error, std::string_view allow = {}) {
-    HttpResponse response = to_response(error);
-    if (!allow.empty()) response.headers.emplace_back("Allow", allow);
-    return response;
-  };
   if (!route) {
     auto response =
-        refuse({.status = 404,
-                .message = fmt::format("{} {}: no such endpoint; there are {}", request.method,
-                                       shorten(request.path, 200), all_paths()),
-                .code = "not_found"});
+        to_response({.status = 404,
+                     .message = fmt::format("{} {}: no such endpoint; there are {}", request.method,
+                                            shorten(request.path, 200), all_paths()),
+                     .code = "not_found"});
     co_await responder.send(std::move(response));
-  } else if (request.method == "OPTIONS") {
-    // Browsers ask before they send JSON or a key; the answer carries no secrets.
-    HttpResponse response{.status = 204};
-    response.headers = {{"Allow", std::string(route->methods)},
-                        {"Access-Control-Allow-Methods", std::string(route->methods)},
-                        {"Access-Control-Allow-Headers", "Authorization, Content-Type, *"},
-                        {"Access-Control-Max-Age", "86400"}};
+    co_return;
+  }
+  const auto refusal = route->is_open ? std::nullopt : check_key(service.config().api_key, request);
+  if (request.method == "OPTIONS") {
+    // Without a key: the answer carries no secrets.
+    auto response = preflight(route->methods);
     co_await responder.send(std::move(response));
-  } else if (!allows(*route, request.method)) {
-    auto response =
-        refuse({.status = 405,
-                .message = fmt::format("{} {}: the method must be one of {}", request.method,
-                                       shorten(request.path, 200), route->methods),
-                .code = "method_not_allowed"},
-               route->methods);
+  } else if (!allows(route->methods, request.method)) {
+    auto response = method_not_allowed(request, route->methods);
     co_await responder.send(std::move(response));
-  } else if (!route->is_open && !authorized(service, request)) {
-    auto response = refuse({.status = 401,
-                            .message = request.authorization.empty()
-                                           ? "no API key given; send Authorization: Bearer KEY"
-                                           : "the API key is not the server's",
-                            .type = "authentication_error",
-                            .code = "invalid_api_key"});
+  } else if (refusal) {
+    auto response = to_response(*refusal);
     co_await responder.send(std::move(response));
   } else if (!route->is_open && service.draining()) {
     auto response =

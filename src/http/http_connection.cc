@@ -1,4 +1,4 @@
-#include "server/http_connection.h"
+#include "http/http_connection.h"
 
 #include <fmt/chrono.h>
 
@@ -19,7 +19,7 @@
 #include <span>
 
 #include "core/log.h"
-#include "server/router.h"
+#include "http/api_error.h"
 
 namespace tw {
 namespace {
@@ -43,7 +43,7 @@ std::string http_date() {
 }
 
 // Why a request could not be read.
-std::optional<ApiError> refusal_of(const ErrorCodeOf& failure, const ServerConfig& config) {
+std::optional<ApiError> refusal_of(const ErrorCodeOf& failure, const HttpConfig& config) {
   if (failure == http::error::body_limit) {
     return ApiError{.status = 413,
                     .message = fmt::format("the request body is larger than {} bytes "
@@ -71,8 +71,8 @@ class Connection final : public HttpConnection,
       : socket_(std::move(socket)),
         deadline_(socket_.get_executor()),
         shared_(shared),
-        service_(shared.service),
-        config_(service_.config()) {
+        application_(shared.application),
+        config_(application_.http_config()) {
     ErrorCodeOf ignored;
     const auto peer = socket_.remote_endpoint(ignored);
     client_ = fmt::format("{}:{}", peer.address().to_string(ignored), peer.port());
@@ -113,14 +113,14 @@ class Connection final : public HttpConnection,
   void set_deadline(Clock::time_point when);
   void clear_deadline() { deadline_.expires_at(Clock::time_point::max()); }
   void set_deadline(std::chrono::milliseconds from_now) { set_deadline(Clock::now() + from_now); }
-  void log_access(const HttpRequest& request, const Route* route) const;
+  void log_access(const HttpRequest& request, bool is_quiet) const;
   void log_refusal(int status, const std::string& reason) const;
 
   asio::ip::tcp::socket socket_;
   asio::steady_timer deadline_;
   ConnectionShared& shared_;
-  Service& service_;
-  const ServerConfig& config_;
+  Application& application_;
+  const HttpConfig& config_;
   std::string client_;
   beast::flat_buffer buffer_{kMaxHeaderBytes + kMaxPipelinedBytes};
   int64_t reserved_bytes_ = 0;  // of shared_.buffered_bytes
@@ -191,7 +191,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   if (buffer_.size() > 0) co_return true;
   idle_ = true;
   // While draining there is nothing to wait for, but a probe of /health.
-  set_deadline(service_.draining() ? kDrainIdleTimeout : config_.idle_timeout);
+  set_deadline(application_.draining() ? kDrainIdleTimeout : config_.idle_timeout);
   ErrorCodeOf failure;
   co_await socket_.async_wait(asio::ip::tcp::socket::wait_read,
                               asio::redirect_error(asio::use_awaitable, failure));
@@ -202,7 +202,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
 asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
   set_deadline(config_.header_timeout);
   begin_ = Clock::now();
-  request_id_ = service_.make_id("req-");
+  request_id_ = shared_.identifiers.make("req-");
   version_ = "HTTP/1.1";
   keep_alive_ = true;
   is_head_ = false;
@@ -290,7 +290,7 @@ asio::awaitable<void> Connection::refuse(ApiError error) {
   const int status = error.status;
   auto response = to_response(error);
   co_await send(std::move(response));
-  service_.metrics().count_http_request("unreadable", status);
+  application_.count_request("unreadable", status);
   log_refusal(status, error.message);
   co_await linger();
 }
@@ -310,22 +310,20 @@ asio::awaitable<void> Connection::linger() {
 
 asio::awaitable<void> Connection::answer(HttpRequest& request) {
   clear_deadline();
-  if (service_.draining()) keep_alive_ = false;
-  const Route* route = find_route(request.path);
-  co_await dispatch(service_, route, request, *this);
+  if (application_.draining()) keep_alive_ = false;
+  const Application::Answered answered = co_await application_.answer(request, *this);
   stop_watching();
   on_gone_ = nullptr;
-  service_.metrics().count_http_request(route ? route->path : "unknown",
-                                        status_ == 0 ? 499 : status_);
-  log_access(request, route);
+  // 499 as nginx has it: the client closed before the answer was complete.
+  application_.count_request(answered.endpoint, status_ == 0 ? 499 : status_);
+  log_access(request, answered.is_quiet);
 }
 
-void Connection::log_access(const HttpRequest& request, const Route* route) const {
+void Connection::log_access(const HttpRequest& request, bool is_quiet) const {
   const double milliseconds =
       std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   const LogRequestScope about(request_id_);
-  const auto level = route && route->is_quiet ? spdlog::level::debug : spdlog::level::info;
-  // 499 as nginx has it: the client closed before the answer was complete.
+  const auto level = is_quiet ? spdlog::level::debug : spdlog::level::info;
   log::log(level, "{} - \"{} {} {}\" {}{} {:.0f} ms", client_, request.method,
            shorten(request.target, 200), version_, status_ == 0 ? 499 : status_,
            gone_ ? " (client gone)" : "", milliseconds);
@@ -352,7 +350,7 @@ std::string Connection::head_of(int status, std::string_view content_type) const
 
 asio::awaitable<void> Connection::send(HttpResponse response) {
   if (gone_) co_return;
-  if (service_.draining()) keep_alive_ = false;
+  if (application_.draining()) keep_alive_ = false;
   const bool has_content = response.status != 204 && response.status != 304;
   std::string head = head_of(response.status, has_content ? response.content_type : "");
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
@@ -366,7 +364,7 @@ asio::awaitable<void> Connection::send(HttpResponse response) {
 
 asio::awaitable<bool> Connection::begin_stream(std::string content_type) {
   if (gone_) co_return false;
-  if (service_.draining()) keep_alive_ = false;
+  if (application_.draining()) keep_alive_ = false;
   chunked_ = version_ == "HTTP/1.1";
   if (!chunked_) keep_alive_ = false;  // the end of the connection is the end of the stream
   std::string head = head_of(200, content_type);

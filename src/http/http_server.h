@@ -3,7 +3,7 @@
 // Life: create() listens on the port; run() serves until stop() (or a signal) begins the drain.
 // While draining, requests under way finish, /health and all new requests are answered 503, and
 // after drain_timeout (or a second stop) what still runs is aborted. run() returns when the last
-// connection is closed; the engine is then shut down.
+// connection is closed; the application is then shut down.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/status.h"
-#include "server/service.h"
+#include "http/application.h"
 
 namespace tw {
 
@@ -38,19 +38,22 @@ class BoundAddress {
 
 class HttpServer {
  public:
-  // Listens. `service` outlives this.
-  static Expected<std::unique_ptr<HttpServer>> create(Service& service, BoundAddress address);
+  // Listens. `application` outlives this.
+  static Expected<std::unique_ptr<HttpServer>> create(Application& application,
+                                                      BoundAddress address);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
+  // "http://127.0.0.1:30000".
+  std::string url() const;
 
   // SIGINT and SIGTERM call stop() from now on.
   void stop_on_signals();
 
-  // Serves on this thread and the other I/O threads. Shuts the engine down before it returns,
-  // since its sinks reach into this server.
+  // Serves on this thread and the other I/O threads. Shuts the application down before it returns,
+  // since what it runs may reach into this server.
   void run();
 
   // From any thread. The second call ends the drain.

@@ -22,8 +22,6 @@ const Route* find_route(std::string_view path);
 
 std::span<const Route> all_routes();
 
-bool allows(const Route& route, std::string_view method);
-
 // Answers one request: OPTIONS, unknown paths, wrong methods, missing keys, draining, and else the
 // endpoint. `route` is find_route(request.path).
 asio::awaitable<void> dispatch(Service& service, const Route* route, HttpRequest& request,

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "server/http_message.h"
+#include "http/http_message.h"
 
 namespace tw {
 

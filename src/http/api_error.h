@@ -7,7 +7,7 @@
 
 #include "core/json.h"
 #include "core/status.h"
-#include "server/http_message.h"
+#include "http/http_message.h"
 
 namespace tw {
 

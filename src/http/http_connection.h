@@ -1,4 +1,4 @@
-// One HTTP/1.1 connection: reads requests, dispatches them, writes the answers; keep-alive,
+// One HTTP/1.1 connection: reads requests, has them answered, writes the answers; keep-alive,
 // pipelining, timeouts and limits.
 //
 // Runs on one strand. The only translation unit that includes Beast (for parsing).
@@ -10,13 +10,15 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/service.h"
+#include "http/application.h"
+#include "http/identifiers.h"
 
 namespace tw {
 
-// What the connections of a server share besides the service.
+// What the connections of a server share.
 struct ConnectionShared {
-  Service& service;
+  Application& application;
+  Identifiers identifiers = {};
   std::atomic<int64_t> buffered_bytes{0};  // of request bodies
 };
 

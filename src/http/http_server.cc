@@ -1,4 +1,4 @@
-#include "server/http_server.h"
+#include "http/http_server.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,7 +20,8 @@
 #include <unordered_map>
 
 #include "core/log.h"
-#include "server/http_connection.h"
+#include "http/api_error.h"
+#include "http/http_connection.h"
 
 namespace tw {
 namespace {
@@ -48,18 +49,23 @@ tl::unexpected<Error> cannot_listen(const std::string& host, uint16_t port,
 // The acceptor, the signals, the drain's timer and the list of connections live on strand_.
 class HttpServer::Impl {
  public:
-  explicit Impl(Service& service)
-      : service_(service),
-        io_(service.config().io_threads),
+  explicit Impl(Application& application)
+      : application_(application),
+        io_(application.http_config().io_threads),
         strand_(asio::make_strand(io_)),
         acceptor_(strand_),
         signals_(strand_),
         drain_timer_(strand_),
         retry_timer_(strand_),
-        shared_{service} {}
+        shared_{application} {}
 
   Status listen(BoundAddress address);
   uint16_t port() const { return acceptor_port_; }
+  std::string url() const {
+    const std::string& host = application_.http_config().host;
+    const bool ipv6 = host.find(':') != std::string::npos;
+    return fmt::format("http://{}{}{}:{}", ipv6 ? "[" : "", host, ipv6 ? "]" : "", port());
+  }
   void stop_on_signals();
   void run();
   void stop() {
@@ -78,7 +84,7 @@ class HttpServer::Impl {
   template <typename Function>
   void for_each_connection(Function function);
 
-  Service& service_;
+  Application& application_;
   asio::io_context io_;
   asio::strand<asio::io_context::executor_type> strand_;
   tcp::acceptor acceptor_;
@@ -101,7 +107,7 @@ Status HttpServer::Impl::listen(BoundAddress address) {
   getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length);
   acceptor_.assign(storage.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket, failure);
   if (!failure) acceptor_.listen(kBacklog, failure);
-  if (failure) return cannot_listen(address.host(), service_.config().port, failure);
+  if (failure) return cannot_listen(address.host(), application_.http_config().port, failure);
   acceptor_port_ = acceptor_.local_endpoint(failure).port();
   return {};
 }
@@ -125,13 +131,12 @@ void HttpServer::Impl::wait_for_signal() {
 void HttpServer::Impl::run() {
   asio::co_spawn(strand_, accept_loop(), asio::detached);
   std::vector<std::thread> threads;
-  for (int i = 1; i < service_.config().io_threads; ++i) {
+  for (int i = 1; i < application_.http_config().io_threads; ++i) {
     threads.emplace_back([this] { io_.run(); });
   }
   io_.run();
   for (std::thread& thread : threads) thread.join();
-  service_.engine().shutdown();
-  service_.join_workers();
+  application_.shutdown();
 }
 
 asio::awaitable<void> HttpServer::Impl::accept_loop() {
@@ -146,7 +151,8 @@ asio::awaitable<void> HttpServer::Impl::accept_loop() {
       log::warn("cannot accept a connection: {}", failure.message());
       retry_timer_.expires_after(std::chrono::milliseconds(100));
       co_await retry_timer_.async_wait(asio::redirect_error(asio::use_awaitable, failure));
-    } else if (connections_.size() >= static_cast<size_t>(service_.config().max_connections)) {
+    } else if (connections_.size() >=
+               static_cast<size_t>(application_.http_config().max_connections)) {
       refuse(std::move(socket));
     } else {
       add(std::move(socket));
@@ -158,7 +164,7 @@ void HttpServer::Impl::add(tcp::socket socket) {
   const uint64_t id = next_id_++;
   auto connection = HttpConnection::create(std::move(socket), shared_);
   connections_.emplace(id, connection);
-  service_.metrics().set_connections(static_cast<int>(connections_.size()));
+  application_.set_connections(static_cast<int>(connections_.size()));
   asio::co_spawn(connection->executor(), connection->run(),
                  asio::bind_executor(strand_, [this, id, connection](std::exception_ptr failure) {
                    if (failure) log::error("a connection ended with an exception");
@@ -183,7 +189,7 @@ void HttpServer::Impl::refuse(tcp::socket socket) {
 
 void HttpServer::Impl::remove(uint64_t id) {
   connections_.erase(id);
-  service_.metrics().set_connections(static_cast<int>(connections_.size()));
+  application_.set_connections(static_cast<int>(connections_.size()));
   finish_if_done();
 }
 
@@ -197,17 +203,17 @@ void HttpServer::Impl::for_each_connection(Function function) {
 
 void HttpServer::Impl::begin_or_end_drain() {
   if (!acceptor_.is_open()) return;  // the drain is over: a timer would only keep run() waiting
-  if (service_.draining()) {
+  if (application_.draining()) {
     if (!aborting_) abort_rest();
     return;
   }
-  service_.begin_drain();
+  application_.begin_drain();
   first_id_after_drain_ = next_id_;
   log::info("shutting down: {} connections; requests under way have {:.0f} s (--drain-timeout)",
             connections_.size(),
-            std::chrono::duration<double>(service_.config().drain_timeout).count());
+            std::chrono::duration<double>(application_.http_config().drain_timeout).count());
   for_each_connection([](HttpConnection& connection) { connection.drain(); });
-  drain_timer_.expires_after(service_.config().drain_timeout);
+  drain_timer_.expires_after(application_.http_config().drain_timeout);
   drain_timer_.async_wait([this](const ErrorCodeOf& failure) {
     if (!failure && !aborting_) abort_rest();
   });
@@ -217,7 +223,7 @@ void HttpServer::Impl::begin_or_end_drain() {
 void HttpServer::Impl::abort_rest() {
   aborting_ = true;
   log::warn("aborting the requests that still run");
-  service_.engine().abort_all();
+  application_.abort_all();
   drain_timer_.expires_after(kAbortTimeout);
   drain_timer_.async_wait([this](const ErrorCodeOf& failure) {
     if (failure) return;
@@ -227,7 +233,7 @@ void HttpServer::Impl::abort_rest() {
 
 // Connections that came during the drain are only told so: nothing is lost by closing them.
 void HttpServer::Impl::finish_if_done() {
-  if (!service_.draining() || !acceptor_.is_open()) return;
+  if (!application_.draining() || !acceptor_.is_open()) return;
   for (const auto& [id, connection] : connections_) {
     if (id < first_id_after_drain_) return;
   }
@@ -262,8 +268,9 @@ BoundAddress::~BoundAddress() {
   if (socket_ >= 0) ::close(socket_);
 }
 
-Expected<std::unique_ptr<HttpServer>> HttpServer::create(Service& service, BoundAddress address) {
-  auto impl = std::make_unique<Impl>(service);
+Expected<std::unique_ptr<HttpServer>> HttpServer::create(Application& application,
+                                                         BoundAddress address) {
+  auto impl = std::make_unique<Impl>(application);
   if (Status status = impl->listen(std::move(address)); !status) return forward_error(status);
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
@@ -272,6 +279,9 @@ HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 uint16_t HttpServer::port() const {
   return impl_->port();
+}
+std::string HttpServer::url() const {
+  return impl_->url();
 }
 void HttpServer::stop_on_signals() {
   impl_->stop_on_signals();

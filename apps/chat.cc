@@ -105,6 +105,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   options->model.engine.max_running_requests = 1;
   options->sampling.max_new_tokens = 1024;
   options->model.add_to(*command);
+  options->model.add_adapter_to(*command);
   options->sampling.add_to(*command);
   command->add_option("--system", options->system_prompt, "System message");
   command->callback([options, &exit_code] {

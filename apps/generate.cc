@@ -80,6 +80,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   options->model.log.level = "warning";
   options->model.engine.max_running_requests = 1;
   options->model.add_to(*command);
+  options->model.add_adapter_to(*command);
   options->sampling.add_to(*command);
   command->add_option("--prompt,-p", options->prompt, "The text to continue (-: read from stdin)")
       ->required();

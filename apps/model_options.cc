@@ -162,6 +162,13 @@ void ModelOptions::add_speculation_to(CLI::App& command) {
       ->group(kScheduling);
 }
 
+void ModelOptions::add_adapter_to(CLI::App& command) {
+  command
+      .add_option("--lora-path", lora_path,
+                  "Folder of an adapter (LoRA, in PEFT's layout) to generate with")
+      ->group("Adapters");
+}
+
 void ModelOptions::add_adapters_to(CLI::App& command) {
   command
       .add_option("--lora-paths", lora_paths,

@@ -36,8 +36,9 @@ struct ModelOptions {
   std::vector<std::string> lora_paths;  // NAME=FOLDER of adapters
   bool enable_lora = false;             // also without lora_paths: more can be loaded later
   int64_t max_lora_rank = 0;            // 0: that of lora_paths, or 64
+  std::string lora_path;                // folder of the one adapter of a terminal's command
 
-  bool takes_adapters() const { return enable_lora || !lora_paths.empty(); }
+  bool takes_adapters() const { return enable_lora || !lora_paths.empty() || !lora_path.empty(); }
 
   // Where the model lies: a hub's one is fetched first.
   Expected<std::filesystem::path> locate() const;
@@ -46,6 +47,8 @@ struct ModelOptions {
   void add_to(CLI::App& command);
   // The options of adapters, for commands whose requests can name them.
   void add_adapters_to(CLI::App& command);
+  // That of the one adapter, for commands that generate themselves.
+  void add_adapter_to(CLI::App& command);
 
  private:
   void add_scheduling_to(CLI::App& command);

@@ -81,6 +81,7 @@ Expected<int64_t> room_for_adapters(const ModelOptions& options) {
   if (options.max_lora_rank > 0) return options.max_lora_rank;
   auto paths = adapter_paths(options);
   if (!paths) return forward_error(paths);
+  if (!options.lora_path.empty()) paths->emplace_back("", options.lora_path);
   int64_t rank = options.enable_lora || paths->empty() ? kUsual : 1;
   for (const auto& [name, folder] : *paths) {
     auto adapter = LoraCheckpoint::open(folder);
@@ -214,8 +215,19 @@ Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
   ModelOptions as_it_is = options;
   as_it_is.quantization = {};
   as_it_is.lora_paths.clear();
+  as_it_is.lora_path.clear();
   as_it_is.enable_lora = false;
   return load_weights(as_it_is, session, *session.draft_checkpoint);
+}
+
+Status load_adapter(const ModelOptions& options, ModelSession& session) {
+  if (options.lora_path.empty()) return {};
+  const auto checkpoint = LoraCheckpoint::open(options.lora_path);
+  if (!checkpoint) return tl::unexpected(checkpoint.error());
+  auto adapter = session.engine->load_adapter(*checkpoint);
+  if (!adapter) return forward_error(adapter);
+  session.adapter = std::move(*adapter);
+  return {};
 }
 
 // EOS may be listed in both files; generation_config.json is the one that chat models complete.
@@ -309,6 +321,7 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   auto engine = Engine::create(std::move(session.model), engine_config, std::move(draft_model));
   if (!engine) return forward_error(engine);
   session.engine = std::move(*engine);
+  if (Status status = load_adapter(options, session); !status) return forward_error(status);
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   log::info(

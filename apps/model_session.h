@@ -32,6 +32,7 @@ struct ModelSession {
   std::string chat_template_problem;  // why there is none, for the error of a chat request
   std::unique_ptr<Model> model;       // until the engine takes it
   std::unique_ptr<Engine> engine;
+  std::shared_ptr<const LoraAdapter> adapter;  // of --lora-path
   double load_seconds = 0;
 
   // Checkpoint and model alone.

@@ -55,6 +55,7 @@ Expected<GenerationResult> generate_in_terminal(
   Request request;
   request.prompt = std::move(prompt);
   request.sampling = sampling;
+  request.adapter = session.adapter;
   request.sink = [queue](EngineOutput&& output) { queue->push(std::move(output)); };
   const auto id = session.engine->submit(std::move(request));
   if (!id) return tl::unexpected(id.error());

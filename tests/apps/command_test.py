@@ -66,6 +66,18 @@ class Command(unittest.TestCase):
 
 
 class GoodInput(Command):
+    def test_an_adapter_changes_what_is_generated(self):
+        model, adapter = TEST_MODELS / "tiny-mistral", TEST_MODELS / "lora-mistral-all"
+        arguments = ("generate", model, "-p", "abc", "--max-tokens", "24", "--temperature", "0")
+        plain = run(*arguments)
+        adapted = run(*arguments, "--lora-path", adapter)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertEqual(adapted.returncode, 0, adapted.stderr)
+        self.assertNotEqual(plain.stdout, adapted.stdout)
+        self.expect_refused(run(*arguments, "--lora-path", self.folder), str(self.folder),
+                            "adapter_config.json")
+        self.expect_refused(run(*arguments, "--lora-path", TEST_MODELS / "lora-glm4"), "lora-glm4")
+
     def test_help_teaches(self):
         result = run("--help")
         self.assertEqual(result.returncode, 0)

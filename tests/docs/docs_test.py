@@ -4,8 +4,8 @@
     docs_test.py TILEWRIGHT_BINARY SOURCE_DIR
 
 Links lead to files; `tilewright COMMAND --flag` names a command and a flag of it, flags anywhere in
-text or tables belong to some command; `make VERB` names a verb; docs/metrics.md lists exactly the
-metrics of the source; commands in blocks marked ```sh test run and succeed.
+text or tables belong to some command; `make VERB` names a verb; docs/metrics.md and
+router.md list exactly the metrics of the source; commands in blocks marked ```sh test run and succeed.
 """
 import pathlib
 import re
@@ -20,7 +20,8 @@ BLOCK = re.compile(r"^```(\w*)( test)?\n(.*?)^```", re.M | re.S)
 COMMAND = re.compile(r"\btilewright +([a-z]+)\b((?:[^\n|;&`]|\\\n)*)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 # Pages on the project's tools name flags of these as well.
-FOREIGN = {"docs/performance.md", "docs/install.md", "docs/tuning.md", "docs/models.md", "README.md"}
+FOREIGN = {"docs/performance.md", "docs/install.md", "docs/tuning.md", "docs/models.md", "docs/extending.md",
+           "README.md"}
 
 
 def help_of(*command):
@@ -88,8 +89,10 @@ class Docs(unittest.TestCase):
                 self.assertIn(verb, verbs, name)
 
     def test_every_metric_is_described(self):
-        source = "".join(path.read_text() for path in (ROOT / "src/server").glob("metrics*.cc"))
-        described = set(re.findall(r"^\| `(tilewright_\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.M))
+        sources = [*(ROOT / "src/server").glob("metrics*.cc"), *(ROOT / "src/router").glob("*metrics.cc")]
+        source = "".join(path.read_text() for path in sources)
+        pages = "".join((ROOT / "docs" / page).read_text() for page in ("metrics.md", "router.md"))
+        described = set(re.findall(r"^\| `(tilewright_\w+)` \|", pages, re.M))
         self.assertEqual(described, set(re.findall(r'"(tilewright_\w+)"', source)))
 
     def test_marked_commands_succeed(self):

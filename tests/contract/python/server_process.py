@@ -19,10 +19,9 @@ def free_port():
 
 
 class ServerProcess:
-    def __init__(self, binary, model, flags, port):
+    def __init__(self, command, port):
         self.log = tempfile.TemporaryFile()
-        command = [binary, "serve", "--model-path", model, "--host", "127.0.0.1", "--port",
-                   str(port), *flags]
+        command = [*command, "--host", "127.0.0.1", "--port", str(port)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         self.api = Api(f"http://127.0.0.1:{port}")
 
@@ -48,18 +47,32 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def started_server(*flags, port=None, model=None):
-    """A server that may not be up yet, or may fail to start."""
-    binary, default = os.environ.get("TILEWRIGHT_BINARY"), os.environ.get("TILEWRIGHT_MODEL")
-    if not binary or not default:
-        pytest.skip("TILEWRIGHT_BINARY and TILEWRIGHT_MODEL are not set")
-    server = ServerProcess(binary, model or default, flags, port or free_port())
+def started(command, port):
+    server = ServerProcess(command, port)
     try:
         yield server
     finally:
         server.process.kill()
         server.process.wait()
         server.log.close()
+
+
+def setting(name):
+    if name not in os.environ:
+        pytest.skip(f"{name} is not set")
+    return os.environ[name]
+
+
+def started_server(*flags, port=None, model=None):
+    """A server that may not be up yet, or may fail to start."""
+    model = model or setting("TILEWRIGHT_MODEL")
+    return started([setting("TILEWRIGHT_BINARY"), "serve", "--model-path", model, *flags],
+                   port or free_port())
+
+
+def started_router(*flags):
+    """A router that may not be up yet, or may fail to start."""
+    return started([setting("TILEWRIGHT_BINARY"), "router", *flags], free_port())
 
 
 @contextlib.contextmanager

@@ -36,14 +36,15 @@ Expected<std::vector<TokenId>> encode_prompt(const ModelSession& session,
   return session.tokenizer->encode(*rendered, false);
 }
 
-Status write_profile(Engine& engine, const std::string& path) {
-  auto profile = engine.stop_profile();
+Status write_profile(const ModelSession& session, const std::string& path) {
+  auto profile = session.engine->stop_profile();
   if (!profile) return forward_error(profile);
-  fmt::print(stderr, "{}", (*profile)->summary());
+  fmt::print(stderr, "{}", (*profile)->summary(session.limits));
   return (*profile)->write_trace(path);
 }
 
-Status generate(const GenerateOptions& options) {
+Status generate(GenerateOptions options) {
+  options.model.measure_machine = !options.profile.empty();
   auto session = ModelSession::open(options.model);
   if (!session) return forward_error(session);
   auto prompt = encode_prompt(*session, options);
@@ -69,7 +70,7 @@ Status generate(const GenerateOptions& options) {
             result->num_output_tokens,
             decode_seconds > 0 ? (result->num_output_tokens - 1) / decode_seconds : 0.0,
             to_string(result->finish_reason));
-  return options.profile.empty() ? Status() : write_profile(*session->engine, options.profile);
+  return options.profile.empty() ? Status() : write_profile(*session, options.profile);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ struct ModelOptions {
   std::string numa = "auto";  // see parallel/placement.h
   std::string cpu_bind;
   ExpertOptions experts;
-  int64_t context_length = 0;  // 0: the model's
+  int64_t context_length = 0;    // 0: the model's
+  bool measure_machine = false;  // what it can do at most, before the model is loaded
   LogOptions log;
   EngineConfig engine;
   std::string draft_model_path;         // of --speculative-algorithm STANDALONE or EAGLE3

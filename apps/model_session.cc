@@ -117,6 +117,25 @@ void warn_of_small_nodes(const Checkpoint& checkpoint, const TeamGroup& teams) {
   }
 }
 
+// Of all ranks at the same time, as they compute.
+void measure_ranks(ModelSession& session) {
+  TeamGroup& teams = *session.teams;
+  session.limits.resize(static_cast<size_t>(teams.num_ranks()));
+  std::thread([&] {
+    teams.adopt_caller();
+    teams.run([&](int rank) {
+      session.limits[static_cast<size_t>(rank)] = {
+          teams.place(rank).node,
+          measure_machine(teams.team(rank), session.features, kQuickMeasurement)};
+    });
+  }).join();
+  for (const RankLimits& rank : session.limits) {
+    log::info("this machine at most: {:.1f} GB/s read, {:.0f} GOP/s ({} threads)",
+              rank.limits.read_bandwidth * 1e-9, rank.limits.operations() * 1e-9,
+              teams.num_threads() / teams.num_ranks());
+  }
+}
+
 // Packs a checkpoint's weights for the session's teams. On a thread of its own, which may be
 // pinned: what it touches first lies where it is read.
 Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
@@ -275,6 +294,7 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   session.teams = std::move(*teams);
   log_machine(session);
   options.experts.warn_of_no_effect(options.engine);
+  if (options.measure_machine) measure_ranks(session);
 
   const auto path = options.locate();
   if (!path) return tl::unexpected(path.error());

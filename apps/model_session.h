@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/model_options.h"
 #include "core/cpu.h"
+#include "core/machine_limits.h"
 #include "core/status.h"
 #include "engine/engine.h"
 #include "parallel/team_group.h"
@@ -24,6 +26,7 @@ Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint);
 struct ModelSession {
   CpuFeatures features;
   std::unique_ptr<TeamGroup> teams;
+  std::vector<RankLimits> limits;  // of each rank, where they were measured
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Checkpoint> draft_checkpoint;  // of the draft model, where there is one
   std::unique_ptr<Checkpoint> eagle_checkpoint;  // of the head that guesses, where there is one

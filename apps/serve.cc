@@ -21,6 +21,7 @@ struct ServeOptions {
 };
 
 void ServeOptions::add_to(CLI::App& command) {
+  model.measure_machine = true;
   model.add_to(command);
   model.add_adapters_to(command);
   const auto option = [&](const char* flags, auto& value, const std::string& help) {
@@ -32,6 +33,11 @@ void ServeOptions::add_to(CLI::App& command) {
   command
       .add_flag("--log-requests", server.log_requests,
                 "Log the bodies of requests, prompts included (default: only that they came)")
+      ->group("Server");
+  command
+      .add_flag("!--skip-machine-limits", model.measure_machine,
+                "Do not measure at start what the machine can do at most, which /metrics, profiles "
+                "and the web page compare with (a fifth of a second)")
       ->group("Server");
   served.add_to(command);
   option("--max-connections", server.max_connections, "Connections open at once; more are refused")

@@ -79,7 +79,8 @@ Expected<ServedModel> make_served_model(const ServedModelOptions& options,
       .architecture = session.checkpoint->config().value("model_type", ""),
       .tool_format = *tool_format(options.tool_call_parser),
       .reasoning_format = *reasoning_format(options.reasoning_parser),
-      .pooling = *pooling};
+      .pooling = *pooling,
+      .limits = session.limits};
 }
 
 Status load_adapters(const ModelOptions& options, Adapters& adapters) {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench/machine_limits.h"
-#include "apps/bench/measure.h"
 #include "core/buffer.h"
 #include "core/check.h"
 #include "core/json.h"
+#include "core/machine_limits.h"
+#include "core/measure.h"
 #include "kernels/attention/attention.h"
 
 namespace tw::bench {
@@ -177,7 +177,7 @@ double fma_limit(Isa isa, const MachineLimits& limits) {
 void run(const Options& options) {
   const CpuFeatures features = detect_cpu_features();
   ThreadTeam team(options.threads);
-  const MachineLimits limits = measure_machine(team, features, options.seconds);
+  const MachineLimits limits = measure_machine(team, features, {.seconds_each = options.seconds});
   Json results = Json::array();
   if (!options.json) {
     fmt::print("{} threads, {} heads, {} KV heads, head_dim {}, pages of {}, cache in {}\n",

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "apps/bench/measure.h"
 #include "core/buffer.h"
 #include "core/json.h"
+#include "core/measure.h"
 #include "parallel/communicator.h"
 #include "parallel/team_group.h"
 

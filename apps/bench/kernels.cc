@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "apps/bench/bench_commands.h"
-#include "apps/bench/machine_limits.h"
-#include "apps/bench/measure.h"
 #include "apps/commands.h"
 #include "core/check.h"
 #include "core/json.h"
+#include "core/machine_limits.h"
+#include "core/measure.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/unpack.h"
 
@@ -110,7 +110,7 @@ Status run(const Options& options) {
   if (!features) return tl::unexpected(features.error());
   ThreadTeam team(options.threads, usable_cpus());
   team.pin_caller();
-  const MachineLimits limits = measure_machine(team, *features, 0.2);
+  const MachineLimits limits = measure_machine(team, *features, {.seconds_each = 0.2});
   Json rows = Json::array();
   const auto report = [&](const GemmKernel& kernel, const char* phase, int64_t m, int64_t n,
                           int64_t k, Timing timing, double amount, Limit limit) {

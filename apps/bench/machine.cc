@@ -7,15 +7,13 @@
 
 #include "apps/bench/bench_commands.h"
 #include "apps/bench/machine_json.h"
-#include "apps/bench/machine_limits.h"
 #include "apps/commands.h"
+#include "core/machine_limits.h"
 #include "core/memory.h"
 #include "core/topology.h"
 
 namespace tw {
 namespace {
-
-using bench::MachineLimits;
 
 struct Row {
   const char* name;
@@ -67,7 +65,7 @@ Expected<Json> measure_machine_json(int max_threads, double seconds) {
   for (const int threads : team_sizes(max_threads)) {
     ThreadTeam team(threads, cpus);
     team.pin_caller();
-    const MachineLimits limits = bench::measure_machine(team, *features, seconds);
+    const MachineLimits limits = measure_machine(team, *features, {.seconds_each = seconds});
     for (const Row& row : kRows) json[team_name(threads)][row.name] = limits.*row.value;
   }
   return json;

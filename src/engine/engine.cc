@@ -124,6 +124,8 @@ class ThreadedEngine final : public Engine {
         expert_recorder_(*model_),
         expert_balancer_(*model_, config.enable_eplb ? config.eplb_rebalance_num_iterations : 0) {
     limits_.max_position_embeddings = context_length;
+    counters_.rank_costs.resize(static_cast<size_t>(model_->num_ranks()));
+    stats_ = counters_;
     stats_.kv_tokens_capacity = scheduler_.capacity_tokens();
     thread_ = std::thread([this] { run(); });
   }
@@ -374,6 +376,9 @@ void ThreadedEngine::step() {
                         .num_seqs = batch.num_seqs()};
   const Matrix<const float> logits = model_->forward(batch);
   event.forwarded_ns = nanoseconds(Clock::now());
+  counters_.forward_seconds_total +=
+      static_cast<double>(event.forwarded_ns - event.scheduled_ns) * 1e-9;
+  model_->add_costs(batch, counters_.rank_costs);
   scheduler_.commit();
   if (drafter_) {
     if (batch.num_generated_tokens == batch.num_tokens()) {

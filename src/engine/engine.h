@@ -56,6 +56,8 @@ struct EngineStats {
   double expert_imbalance = 1;      // the busiest group of ranks' work by the mean
   int64_t expert_moves_total = 0;   // of the experts of one layer
   double last_step_seconds = 0;
+  double forward_seconds_total = 0;       // that the model computed
+  std::vector<StepCost> rank_costs = {};  // what its ranks moved and computed in them
   // Seconds since the engine thread last finished a step or found nothing to do: the watchdog.
   double seconds_since_progress = 0;
 };

@@ -76,7 +76,7 @@ Status EngineProfile::write_trace(const std::string& path) const {
   return writer->close();
 }
 
-std::string EngineProfile::summary() const {
+std::string EngineProfile::summary(std::span<const RankLimits> limits) const {
   const auto total = static_cast<double>(schedule_ns_ + forward_ns_ + sample_ns_);
   std::string text =
       fmt::format("{} steps, {:.3f} ms each: schedule {:.1f}%, forward {:.1f}%, sample {:.1f}%\n",
@@ -85,6 +85,12 @@ std::string EngineProfile::summary() const {
                   100 * ratio(static_cast<double>(forward_ns_), total),
                   100 * ratio(static_cast<double>(sample_ns_), total));
   text += step_table(model_steps_);
+  for (size_t rank = 0; rank < limits.size(); ++rank) {
+    text += fmt::format("this machine{} at most: {:.2f} GB/s, {:.1f} GOP/s\n",
+                        limits.size() > 1 ? fmt::format(", rank {},", rank) : "",
+                        limits[rank].limits.read_bandwidth * 1e-9,
+                        limits[rank].limits.operations() * 1e-9);
+  }
   if (num_dropped() > 0) {
     text += fmt::format("{} events are not in the trace: it was full\n", num_dropped());
   }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/machine_limits.h"
 #include "core/status.h"
 #include "nn/step_trace.h"
 
@@ -43,8 +45,8 @@ class EngineProfile {
 
   // The engine whose steps were recorded must still be there.
   Status write_trace(const std::string& path) const;
-  // Where the time of a step goes.
-  std::string summary() const;
+  // Where the time of a step goes; `limits`: of the machine, to compare with.
+  std::string summary(std::span<const RankLimits> limits = {}) const;
 
  private:
   int64_t max_steps_;

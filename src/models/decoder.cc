@@ -78,6 +78,9 @@ class Decoder final : public Model {
     return layers;
   }
 
+  void add_costs(const Batch& batch, std::span<StepCost> costs) const override {
+    costs.front() += plan_.cost(batch);
+  }
   int num_threads() const override { return parts_.team.size(); }
   void set_trace(StepTrace* trace, int first_member) override {
     trace_ = trace;

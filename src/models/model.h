@@ -86,6 +86,10 @@ class Model {
   // Moves the experts of one of these layers, between two steps. On failure they stay.
   virtual Status place_experts(size_t layer, const ExpertPlacement& placement) { return {}; }
 
+  // Ranks that hold a part of the model each, with threads and memory of their own.
+  virtual int num_ranks() const { return 1; }
+  // Adds what forward(batch) moves and computes on each of them: [num_ranks].
+  virtual void add_costs(const Batch& batch, std::span<StepCost> costs) const {}
   // Threads that compute a step.
   virtual int num_threads() const { return 1; }
   // forward() records its steps there from now on, of num_threads() members from `first_member` on;

@@ -147,6 +147,12 @@ class TensorParallelModel final : public Model {
     return status;
   }
 
+  int num_ranks() const override { return teams_.num_ranks(); }
+  void add_costs(const Batch& batch, std::span<StepCost> costs) const override {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank]->add_costs(batch, costs.subspan(rank, 1));
+    }
+  }
   int num_threads() const override {
     int sum = 0;
     for (const auto& rank : ranks_) sum += rank->num_threads();

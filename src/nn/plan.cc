@@ -42,6 +42,12 @@ void Plan::run_traced(const Batch& batch, ThreadTeam& team, StepTrace& trace,
   });
 }
 
+StepCost Plan::cost(const Batch& batch) const {
+  StepCost sum;
+  for (const Entry& entry : entries_) sum += entry.step->cost(batch);
+  return sum;
+}
+
 Matrix<float> Plan::view(ValueId value, int64_t rows) const {
   const Value& info = values_[static_cast<size_t>(value.index)];
   return dense_matrix(reinterpret_cast<float*>(arena_.data() + info.offset), rows, info.columns);

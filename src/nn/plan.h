@@ -94,6 +94,9 @@ class Plan {
   void run(const Batch& batch, ThreadTeam& team, StepTrace* trace = nullptr,
            int first_member = 0) const;
 
+  // What a replay moves and computes, on all members together.
+  StepCost cost(const Batch& batch) const;
+
   // The value's first rows: [num_rows, columns] fp32.
   Matrix<float> view(ValueId value, int64_t rows) const;
 

@@ -16,6 +16,12 @@ namespace tw {
 struct StepCost {
   int64_t bytes = 0;       // read and written in main memory, at the least
   int64_t operations = 0;  // multiplications and additions
+
+  StepCost& operator+=(const StepCost& other) {
+    bytes += other.bytes;
+    operations += other.operations;
+    return *this;
+  }
 };
 
 // One step on one member, in nanoseconds of the steady clock.

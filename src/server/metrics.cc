@@ -24,7 +24,22 @@ const Buckets kTokenBuckets = {1, 8, 32, 128, 512, 1024, 2048, 4096, 8192, 16384
 }  // namespace
 
 struct Metrics::Families {
-  explicit Families(const Labels& model_labels) : labels(model_labels) {}
+  Families(const Labels& model_labels, std::vector<RankLimits> rank_limits)
+      : labels(model_labels), limits(std::move(rank_limits)) {
+    for (size_t rank = 0; rank < limits.size(); ++rank) {
+      bandwidth_limit.Add(of_rank(rank)).Set(limits[rank].limits.read_bandwidth);
+      operations_limit.Add(of_rank(rank)).Set(limits[rank].limits.operations());
+    }
+  }
+
+  // Labels of a rank: with the memory node that it lies on, where that is known.
+  Labels of_rank(size_t rank) const {
+    Labels of = {{"rank", std::to_string(rank)}};
+    if (rank < limits.size() && limits[rank].node >= 0) {
+      of["node"] = std::to_string(limits[rank].node);
+    }
+    return of;
+  }
 
   prometheus::Counter& counter(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry).Add(
@@ -38,8 +53,27 @@ struct Metrics::Families {
         {}, buckets);
   }
 
+  template <typename Builder>
+  auto& family(Builder builder, const char* name, const char* help) {
+    return builder.Name(name).Help(help).Labels(labels).Register(registry);
+  }
+
   const Labels labels;
+  const std::vector<RankLimits> limits;
   prometheus::Registry registry;
+
+  prometheus::Family<prometheus::Counter>& memory_bytes =
+      family(prometheus::BuildCounter(), "tilewright_memory_bytes_total",
+             "Bytes that the model's steps moved from and to memory, at the least");
+  prometheus::Family<prometheus::Counter>& operations =
+      family(prometheus::BuildCounter(), "tilewright_operations_total",
+             "Multiplications and additions of the model's steps");
+  prometheus::Family<prometheus::Gauge>& bandwidth_limit =
+      family(prometheus::BuildGauge(), "tilewright_memory_bandwidth_limit_bytes",
+             "Bytes per second that the rank's threads can read, measured at start");
+  prometheus::Family<prometheus::Gauge>& operations_limit =
+      family(prometheus::BuildGauge(), "tilewright_operations_limit",
+             "Operations per second of the fastest instruction, measured at start");
 
   prometheus::Family<prometheus::Counter>& http_requests =
       prometheus::BuildCounter()
@@ -83,6 +117,8 @@ struct Metrics::Families {
       counter("tilewright_accepted_draft_tokens_total", "Guessed tokens that were right");
   prometheus::Counter& expert_moves = counter(
       "tilewright_expert_moves_total", "Layers whose experts were moved to balance the ranks");
+  prometheus::Counter& forward_seconds =
+      counter("tilewright_forward_seconds_total", "Seconds that the model computed");
   prometheus::Counter& steps = counter("tilewright_engine_steps_total", "Steps of the model");
 
   prometheus::Counter& masks =
@@ -114,8 +150,9 @@ struct Metrics::Families {
   std::mutex scrape_mutex;
 };
 
-Metrics::Metrics(const std::string& model_name)
-    : families_(std::make_unique<Families>(Labels{{"model_name", model_name}})) {}
+Metrics::Metrics(const std::string& model_name, std::vector<RankLimits> limits)
+    : families_(std::make_unique<Families>(Labels{{"model_name", model_name}}, std::move(limits))) {
+}
 
 Metrics::~Metrics() = default;
 
@@ -160,6 +197,12 @@ std::string Metrics::render(const EngineStats& stats, const MaskCosts& masks) {
   raise(families.accepted_draft_tokens, stats.accepted_draft_tokens_total);
   raise(families.expert_moves, stats.expert_moves_total);
   raise(families.steps, stats.num_steps);
+  raise(families.forward_seconds, stats.forward_seconds_total);
+  for (size_t rank = 0; rank < stats.rank_costs.size(); ++rank) {
+    const Labels of_rank = families.of_rank(rank);
+    raise(families.memory_bytes.Add(of_rank), stats.rank_costs[rank].bytes);
+    raise(families.operations.Add(of_rank), stats.rank_costs[rank].operations);
+  }
   raise(families.masks, masks.num_masks);
   raise(families.mask_seconds, masks.compute_seconds);
   raise(families.mask_wait_seconds, masks.wait_seconds);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/engine.h"
 #include "server/grammar_constraint.h"
@@ -12,7 +13,8 @@ namespace tw {
 
 class Metrics {
  public:
-  explicit Metrics(const std::string& model_name);
+  // `limits`: of each rank of the model; empty: not measured.
+  explicit Metrics(const std::string& model_name, std::vector<RankLimits> limits = {});
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

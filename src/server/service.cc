@@ -34,7 +34,7 @@ Service::Service(ServerConfig config, ServedModel model, Engine& engine)
       created_(static_cast<int64_t>(std::time(nullptr))),
       max_prompt_bytes_(
           longest_prompt_bytes(model_.tokenizer, engine.limits().max_position_embeddings)),
-      metrics_(model_.name),
+      metrics_(model_.name, model_.limits),
       grammars_(model_.tokenizer, engine.config().eos_token_ids, engine.limits().vocab_size),
       adapters_(engine),
       workers_(static_cast<size_t>(config_.worker_threads)) {}

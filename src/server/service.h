@@ -53,6 +53,7 @@ struct ServedModel {
   const ToolFormat* tool_format = nullptr;            // null: calls stay in the text
   const ReasoningFormat* reasoning_format = nullptr;  // null: reasoning stays in the text
   Pooling pooling = Pooling::last;                    // of embeddings
+  std::vector<RankLimits> limits = {};                // of each rank; empty: not measured
 };
 
 class Service final : public Application {

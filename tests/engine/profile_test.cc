@@ -68,6 +68,19 @@ TEST(EngineProfile, TheSummarySaysWhereTheTimeGoes) {
   EXPECT_NE(summary.find("schedule 10.0%, forward 80.0%, sample 10.0%"), std::string::npos)
       << summary;
   EXPECT_NE(summary.find("qkv"), std::string::npos);
+  EXPECT_EQ(summary.find("at most"), std::string::npos);
+}
+
+TEST(EngineProfile, TheSummaryComparesWithTheMachine) {
+  RankLimits rank;
+  rank.limits.read_bandwidth = 25e9;
+  rank.limits.dpbusd_avx512 = 3e12;
+  rank.limits.fma_avx2 = 1e12;
+  const RankLimits ranks[] = {rank, rank};
+  const std::string summary = example().summary(ranks);
+  for (const char* line : {"rank 0, at most: 25.00 GB/s, 3000.0 GOP/s", "rank 1, at most: 25.00"}) {
+    EXPECT_NE(summary.find(line), std::string::npos) << summary;
+  }
 }
 
 TEST(EngineProfile, ATraceThatCannotBeWrittenIsAnErrorAndLeavesNothing) {

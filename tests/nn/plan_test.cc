@@ -45,6 +45,13 @@ TEST_F(PlanFixture, ReadingWhatOthersWroteNeedsOne) {
   EXPECT_EQ(barriers(), 2);
 }
 
+TEST_F(PlanFixture, CostsWhatItsStepsDo) {
+  for (int i = 0; i < 3; ++i) recorder.add(nothing(), {}, {{a, Split::rows}});
+  const StepCost cost = recorder.finish()->cost(Batch{});
+  EXPECT_EQ(cost.bytes, 24);
+  EXPECT_EQ(cost.operations, 6);
+}
+
 TEST_F(PlanFixture, IndependentStepsShareABarrier) {
   recorder.add(nothing(), {}, {{a, Split::rows}});
   recorder.add(nothing(), {{a, Split::other}}, {{b, Split::other}});

@@ -107,6 +107,8 @@ class FakeEngine final : public Engine {
     copy.kv_tokens_capacity = 4096;
     copy.draft_tokens_total = 8;
     copy.accepted_draft_tokens_total = 6;
+    copy.forward_seconds_total = 1.5;
+    copy.rank_costs = {{.bytes = 3000, .operations = 5000}, {.bytes = 4000, .operations = 5000}};
     return copy;
   }
   const ModelLimits& limits() const override { return limits_; }

@@ -199,6 +199,13 @@ TEST_F(NativeTest, metrics) {
   has(R"(tilewright_accepted_draft_tokens_total{model_name="test-model"} 6)");
   has(R"(tilewright_num_requests_running{model_name="test-model"} 0)");
   has("# TYPE tilewright_kv_tokens_used gauge");
+  has(R"(tilewright_forward_seconds_total{model_name="test-model"} 1.5)");
+  // Of each rank, with its memory node where that is known.
+  has(R"(tilewright_memory_bytes_total{model_name="test-model",node="2",rank="0"} 3000)");
+  has(R"(tilewright_memory_bytes_total{model_name="test-model",rank="1"} 4000)");
+  has(R"(tilewright_operations_total{model_name="test-model",rank="1"} 5000)");
+  has(R"(tilewright_memory_bandwidth_limit_bytes{model_name="test-model",node="2",rank="0"} 1)");
+  has(R"(tilewright_operations_limit{model_name="test-model",rank="1"} 1)");
 }
 
 }  // namespace

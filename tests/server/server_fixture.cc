@@ -43,7 +43,9 @@ void ServerTest::start() {
           .generation_config = generation_config,
           .architecture = "fake",
           .tool_format = tool_parser ? find_tool_format(tool_parser) : nullptr,
-          .reasoning_format = reasoning_parser ? find_reasoning_format(reasoning_parser) : nullptr},
+          .reasoning_format = reasoning_parser ? find_reasoning_format(reasoning_parser) : nullptr,
+          .limits = {{.node = 2, .limits = {.read_bandwidth = 1e10, .dpbusd_avx512 = 1e12}},
+                     {.node = -1, .limits = {.read_bandwidth = 2e10, .fma_avx2 = 1e11}}}},
       *engine_);
   auto address = BoundAddress::bind(config.host, config.port);
   ASSERT_TRUE(address) << address.error().message;

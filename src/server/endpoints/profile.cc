@@ -40,7 +40,7 @@ Expected<Json> take_profile(Service& service) {
   return Json{{"trace", path},
               {"num_steps", (*profile)->num_steps()},
               {"dropped_events", (*profile)->num_dropped()},
-              {"summary", (*profile)->summary()}};
+              {"summary", (*profile)->summary(service.model().limits)}};
 }
 
 }  // namespace

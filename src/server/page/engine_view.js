@@ -39,20 +39,51 @@ const kRows = [
   },
 ];
 
+// How near the model comes to what its rank's threads can do at most, while it computes: the two
+// sides of a roofline. Of one rank alone nothing is said of ranks.
+const rooflineRows = (nodes) =>
+  nodes.flatMap((node, rank) => {
+    const place = nodes.length === 1 ? "" : node === undefined ? `, rank ${rank}` : `, node ${node}`;
+    const row = (id, label, counter, limit, unit) => {
+      const rate = (h) => h.ratio(`${counter}/${rank}`, "tilewright_forward_seconds_total");
+      const most = (h) => h.value(`${limit}/${rank}`);
+      const giga = (value) => (value / 1e9).toFixed(1);
+      return {
+        id: `${id}-${rank}`,
+        label: label + place,
+        share: (h) => (most(h) ? Math.min(1, (rate(h) ?? 0) / most(h)) : 0),
+        text: (h) =>
+          rate(h) === undefined ? "idle"
+          : most(h) ? `${giga(rate(h))} of ${giga(most(h))} ${unit}`
+          : `${giga(rate(h))} ${unit}`,
+      };
+    };
+    return [
+      row("memory", "Memory", "tilewright_memory_bytes_total", "tilewright_memory_bandwidth_limit_bytes", "GB/s"),
+      row("arithmetic", "Arithmetic", "tilewright_operations_total", "tilewright_operations_limit", "GOP/s"),
+    ];
+  });
+
 export class EngineView {
+  #rows = [];
   #history = new MetricsHistory(kKeepSeconds);
   #cells = new Map();
   #timer = null;
   #isOpen = false;
 
   constructor() {
-    for (const row of kRows) byId("engine-values").append(...this.#rowElements(row));
+    this.#addRows(kRows);
     document.addEventListener("visibilitychange", () => this.#schedule());
   }
 
   setOpen(isOpen) {
     this.#isOpen = isOpen;
     this.#schedule();
+  }
+
+  #addRows(rows) {
+    for (const row of rows) byId("engine-values").append(...this.#rowElements(row));
+    this.#rows = [...this.#rows, ...rows];
   }
 
   #rowElements({ id, label, share }) {
@@ -87,7 +118,8 @@ export class EngineView {
   }
 
   #show() {
-    for (const { id, text, share } of kRows) {
+    if (this.#rows.length === kRows.length) this.#addRows(rooflineRows(this.#history.nodes()));
+    for (const { id, text, share } of this.#rows) {
       const { value, meter } = this.#cells.get(id);
       value.textContent = text(this.#history);
       if (meter) meter.value = share(this.#history);

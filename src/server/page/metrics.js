@@ -1,9 +1,11 @@
 // Prometheus text as numbers, and what can be said from two readings of it.
 
-// The families of this page: name -> value, summed over labels; of histograms also their buckets.
+// The families of this page: name -> value, summed over labels, and name/rank -> value where a label
+// says of which rank of the model; of histograms also their buckets.
 export function parseMetrics(text) {
   const values = new Map();
   const buckets = new Map(); // of a histogram: [{bound, count}], bounds rising
+  const nodes = []; // the memory node of each rank; undefined where it is unknown
   for (const line of text.split("\n")) {
     const match = /^([a-z_:][\w:]*)(?:\{(.*)\})? (\S+)/i.exec(line);
     if (!match) continue;
@@ -17,9 +19,14 @@ export function parseMetrics(text) {
       buckets.set(histogram, list);
     } else {
       values.set(name, (values.get(name) ?? 0) + value);
+      const rank = /(?:^|,)rank="(\d+)"/.exec(labels);
+      if (rank) {
+        values.set(`${name}/${rank[1]}`, value);
+        nodes[rank[1]] = /(?:^|,)node="(\d+)"/.exec(labels)?.[1];
+      }
     }
   }
-  return { values, buckets };
+  return { values, buckets, nodes };
 }
 
 // Readings over time; the newest are kept.
@@ -42,6 +49,20 @@ export class MetricsHistory {
 
   value(name) {
     return this.#readings.at(-1)?.metrics.values.get(name);
+  }
+
+  // The memory node of each rank of the model.
+  nodes() {
+    return this.#readings.at(-1)?.metrics.nodes ?? [];
+  }
+
+  // What a counter rose by for each unit that another rose by, over the last readings; undefined
+  // while that one stands still.
+  ratio(name, by, count = 3) {
+    const last = this.#readings.at(-1);
+    const first = this.#readings.at(-1 - Math.min(count, this.#readings.length - 1));
+    const rise = (of) => last.metrics.values.get(of) - first.metrics.values.get(of);
+    return last && rise(by) > 0 ? rise(name) / rise(by) : undefined;
   }
 
   // Rise per second of a counter between each two readings.

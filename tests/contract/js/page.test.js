@@ -74,6 +74,8 @@ describe("page", { skip: noBrowser }, () => {
     await output.filter({ hasText: /[1-9].* tokens\/s/ }).waitFor();
     assert.match(await page.locator("#engine-ttft").innerText(), /\d m?s$/);
     assert.match(await page.locator("#engine-kv").innerText(), /^[\d,]+ of [\d,]+$/);
+    assert.match(await page.locator("#engine-memory-0").innerText(), /^(idle|[\d.]+ of [\d.]+ GB\/s)$/);
+    assert.match(await page.locator("#engine-arithmetic-0").innerText(), /^(idle|[\d.]+ of [\d.]+ GOP\/s)$/);
     assert.deepEqual(withoutRefusals(problems), []);
     await page.context().close();
   });

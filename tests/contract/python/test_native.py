@@ -135,6 +135,24 @@ def test_metrics_count(api):
     assert {name: after[name] - before[name] for name in expected} == expected
 
 
+def test_metrics_compare_with_the_machine(api):
+    def sums():
+        samples = api.metrics()
+        return {name: sum(value for key, value in samples.items() if key.startswith(f"tilewright_{name}{{"))
+                for name in ("memory_bytes_total", "operations_total", "forward_seconds_total",
+                             "memory_bandwidth_limit_bytes", "operations_limit")}
+
+    before = sums()
+    generate(api, text=PROMPT)
+    after = sums()
+    bytes_moved, operations, seconds = (
+        after[name] - before[name]
+        for name in ("memory_bytes_total", "operations_total", "forward_seconds_total"))
+    # A token of the small model reads all its weights, over 70 MB; the machine reads at least 1 GB/s.
+    assert bytes_moved > 4 * 70e6 and operations > 4 * 200e6 and seconds > 0
+    assert after["memory_bandwidth_limit_bytes"] > 1e9 and after["operations_limit"] > 1e9
+
+
 @pytest.mark.parametrize("body", [
     {}, {"text": PROMPT, "input_ids": [1]}, {"text": 5}, {"text": []}, {"input_ids": ["a"]},
     {"input_ids": [1 << 30]}, {"input_ids": [-1]}, {"input_ids": []}, {"text": ""},

@@ -1,13 +1,13 @@
-#include "apps/bench/machine_limits.h"
+#include "core/machine_limits.h"
 
 #include <atomic>
 #include <cstring>
 
-#include "apps/bench/measure.h"
 #include "core/buffer.h"
 #include "core/check.h"
+#include "core/measure.h"
 
-namespace tw::bench {
+namespace tw {
 namespace {
 
 // Each loop keeps 10 independent chains of one instruction in flight, which hides a latency of 4 or
@@ -119,9 +119,10 @@ void amx_bf16_loop() {
       : "rcx", "memory");
 }
 
-double rate(ThreadTeam& team, double seconds, double operations_per_member, void (*loop)()) {
-  const Timing timing =
-      measure(seconds, 5, [&] { team.run([loop](const TeamMember&) { loop(); }); });
+double rate(ThreadTeam& team, const MeasurementEffort& effort, double operations_per_member,
+            void (*loop)()) {
+  const Timing timing = measure(effort.seconds_each, effort.min_runs,
+                                [&] { team.run([loop](const TeamMember&) { loop(); }); });
   return operations_per_member * team.size() / timing.median;
 }
 
@@ -144,58 +145,58 @@ uint64_t sum_words(const uint64_t* words, int64_t count) {
   return total;
 }
 
-double read_bandwidth(ThreadTeam& team, double seconds) {
-  constexpr size_t kBytes = size_t{1} << 30;
-  auto buffer = Buffer::allocate(kBytes);
-  TW_CHECK(buffer.has_value());
+double read_bandwidth(ThreadTeam& team, const MeasurementEffort& effort) {
+  auto buffer = Buffer::allocate(effort.buffer_bytes);
+  if (!buffer) return 0;
   auto* words = buffer->as<uint64_t>();
-  constexpr auto kCount = static_cast<int64_t>(kBytes / sizeof(uint64_t));
+  const auto count = static_cast<int64_t>(effort.buffer_bytes / sizeof(uint64_t));
   team.run([&](const TeamMember& member) {
-    const Range share = member.share(kCount, 4096);
+    const Range share = member.share(count, 4096);
     std::memset(words + share.begin, 1, static_cast<size_t>(share.size()) * sizeof(uint64_t));
   });
   std::atomic<uint64_t> total{0};
   double shortest = 1e9;
   for (auto* sum : {sum_words<1, 0>, sum_words<4, 0>, sum_words<1, 4096>, sum_words<4, 1024>,
                     sum_words<4, 4096>, sum_words<8, 2048>}) {
-    const Timing timing = measure(seconds / 6, 5, [&] {
+    const Timing timing = measure(effort.seconds_each / 2, effort.min_runs, [&] {
       team.run([&](const TeamMember& member) {
-        const Range share = member.share(kCount, 4096);
+        const Range share = member.share(count, 4096);
         total += sum(words + share.begin, share.size());
       });
     });
     shortest = std::min(shortest, timing.median);
   }
-  return static_cast<double>(kBytes) / shortest;
+  return static_cast<double>(effort.buffer_bytes) / shortest;
 }
 
 }  // namespace
 
-MachineLimits measure_machine(ThreadTeam& team, const CpuFeatures& features, double seconds_each) {
+MachineLimits measure_machine(ThreadTeam& team, const CpuFeatures& features,
+                              const MeasurementEffort& effort) {
   const double loops = static_cast<double>(kLoops) * kChains;
   const double tiles = static_cast<double>(kLoops / 10) * 4;
   MachineLimits limits;
-  limits.read_bandwidth = read_bandwidth(team, seconds_each * 3);
+  limits.read_bandwidth = read_bandwidth(team, effort);
   if (features.avx2) {
-    limits.fma_avx2 = rate(team, seconds_each, loops * 8 * 2, fma_avx2_loop);
-    limits.maddubs_avx2 = rate(team, seconds_each, loops * 32 * 2, maddubs_avx2_loop);
+    limits.fma_avx2 = rate(team, effort, loops * 8 * 2, fma_avx2_loop);
+    limits.maddubs_avx2 = rate(team, effort, loops * 32 * 2, maddubs_avx2_loop);
   }
   if (features.avx512) {
-    limits.fma_avx512 = rate(team, seconds_each, loops * 16 * 2, fma_avx512_loop);
+    limits.fma_avx512 = rate(team, effort, loops * 16 * 2, fma_avx512_loop);
   }
   if (features.avx512_vnni) {
-    limits.dpbusd_avx512 = rate(team, seconds_each, loops * 64 * 2, dpbusd_avx512_loop);
+    limits.dpbusd_avx512 = rate(team, effort, loops * 64 * 2, dpbusd_avx512_loop);
   }
   if (features.avx512_bf16) {
-    limits.dpbf16_avx512 = rate(team, seconds_each, loops * 32 * 2, dpbf16_avx512_loop);
+    limits.dpbf16_avx512 = rate(team, effort, loops * 32 * 2, dpbf16_avx512_loop);
   }
   if (features.amx_int8) {
-    limits.amx_int8 = rate(team, seconds_each, tiles * 16 * 16 * 64 * 2, amx_int8_loop);
+    limits.amx_int8 = rate(team, effort, tiles * 16 * 16 * 64 * 2, amx_int8_loop);
   }
   if (features.amx_bf16) {
-    limits.amx_bf16 = rate(team, seconds_each, tiles * 16 * 16 * 32 * 2, amx_bf16_loop);
+    limits.amx_bf16 = rate(team, effort, tiles * 16 * 16 * 32 * 2, amx_bf16_loop);
   }
   return limits;
 }
 
-}  // namespace tw::bench
+}  // namespace tw

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <vector>
 
-namespace tw::bench {
+namespace tw {
 
 struct Timing {
   double median = 0;  // seconds per call
@@ -32,4 +32,4 @@ Timing measure(double budget, int min_calls, Work work) {
   return {times[times.size() / 2], times.front()};
 }
 
-}  // namespace tw::bench
+}  // namespace tw

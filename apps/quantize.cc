@@ -84,7 +84,7 @@ void add_quantize_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<QuantizeOptions>();
   command
       ->add_option(
-          "--model-path,--model,-m", options->input,
+          "model,--model-path,--model,-m", options->input,
           "Folder with config.json and safetensors in bf16, f16 or f32, or such a model of "
           "the Hugging Face hub")
       ->required();

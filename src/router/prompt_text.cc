@@ -5,6 +5,9 @@
 namespace tw {
 namespace {
 
+// What is larger holds up other requests for longer than a cached prefix is worth.
+constexpr size_t kMaxBodyBytes = size_t{8} << 20;
+
 // Lists piece by piece, so that a list which goes on begins with the text of what it goes on from.
 void append(std::string& text, const Json& value) {
   if (value.is_string()) {
@@ -22,6 +25,7 @@ void append(std::string& text, const Json& value) {
 }  // namespace
 
 std::string prompt_text(std::string_view body) {
+  if (body.size() > kMaxBodyBytes) return {};
   const auto request = parse_json(body, "body");
   if (!request || !request->is_object()) return {};
   std::string prompt;

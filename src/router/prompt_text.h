@@ -8,7 +8,8 @@ namespace tw {
 
 // The model or adapter, tools and messages or prompt of a body of any of the endpoints that
 // generate, in the order in which templates put them. A conversation's next request begins with the
-// text of the one before. Empty where the body is no JSON object or has none of them.
+// text of the one before. Empty where the body is no JSON object, has none of them, or has
+// megabytes.
 std::string prompt_text(std::string_view body);
 
 }  // namespace tw

@@ -89,6 +89,18 @@ bool is_worth_another(int status) {
   return status == 429 || status == 503;
 }
 
+// For the metrics: 499 where the client went or the drain was over, 0 where the worker gave none.
+int status_of(const Expected<HttpResponse>& response) {
+  if (response) return response->status;
+  return response.error().code == ErrorCode::cancelled ? 499 : 0;
+}
+
+// Clients need not know where the workers are.
+ApiError server_failed(const Error& reason) {
+  return to_api_error({ErrorCode::unavailable,
+                       fmt::format("the server of this request failed: {}", reason.message)});
+}
+
 HttpResponse no_worker() {
   return to_response(
       to_api_error({ErrorCode::unavailable,
@@ -215,15 +227,16 @@ asio::awaitable<void> Router::forward(const HttpRequest& request, Responder& res
     Attempt result = co_await attempt(request, *worker, responder);
     if (responder.client_gone()) co_return;
     if (result.is_stream) {
-      co_await pass_stream(std::move(result), responder);
+      co_await pass_stream(std::move(result), *worker, responder);
       co_return;
     }
     if (result.response) {
       last = std::move(*result.response);
       if (!is_worth_another(last.status)) break;
     } else {
-      log::warn("{}", result.response.error().message);
-      last = to_response(to_api_error({ErrorCode::unavailable, result.response.error().message}));
+      last = to_response(server_failed(result.response.error()));
+      if (result.response.error().code == ErrorCode::cancelled) break;  // the drain is over
+      log::warn("worker {}: {}", worker->url(), result.response.error().message);
     }
   }
   co_await responder.send(std::move(last));
@@ -248,7 +261,7 @@ asio::awaitable<Router::Attempt> Router::attempt(const HttpRequest& request, Wor
       result.response->body += *piece;
     }
   }
-  metrics_.count_worker_answer(worker.url(), result.response ? result.response->status : 0);
+  metrics_.count_worker_answer(worker.url(), status_of(result.response));
   if (!result.response && result.response.error().code == ErrorCode::not_found) {
     worker.count_refusal();
     policy_->forget(worker.url());
@@ -258,7 +271,8 @@ asio::awaitable<Router::Attempt> Router::attempt(const HttpRequest& request, Wor
 }
 
 // What has gone to the client cannot be taken back: a stream that breaks off ends with an error.
-asio::awaitable<void> Router::pass_stream(Attempt attempt, Responder& responder) {
+asio::awaitable<void> Router::pass_stream(Attempt attempt, const Worker& worker,
+                                          Responder& responder) {
   bool listens = co_await responder.begin_stream(attempt.response->content_type);
   while (listens) {
     auto piece = co_await attempt.upstream->read();
@@ -267,9 +281,11 @@ asio::awaitable<void> Router::pass_stream(Attempt attempt, Responder& responder)
       listens = co_await responder.write(std::move(*piece));
       continue;
     }
-    if (!responder.client_gone()) log::warn("a stream broke off: {}", piece.error().message);
-    const ApiError error = to_api_error({ErrorCode::unavailable, piece.error().message});
-    std::string event = fmt::format("data: {}\n\n", dump_json(to_json(error)));
+    if (!responder.client_gone()) {
+      log::warn("worker {}: a stream broke off: {}", worker.url(), piece.error().message);
+    }
+    std::string event =
+        fmt::format("data: {}\n\n", dump_json(to_json(server_failed(piece.error()))));
     co_await responder.write(std::move(event));
     break;
   }
@@ -285,7 +301,7 @@ asio::awaitable<void> Router::send_to_all(const HttpRequest& request, Responder&
   for (const auto& worker : workers) {
     const Attempt result = co_await attempt(request, *worker, responder);
     if (responder.client_gone()) co_return;
-    const int status = result.response ? result.response->status : 0;
+    const int status = status_of(result.response);
     const std::string body =
         result.response ? result.response->body : result.response.error().message;
     const auto json = parse_json(body, "answer");

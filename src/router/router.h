@@ -78,7 +78,7 @@ class Router final : public Application {
   };
   asio::awaitable<Attempt> attempt(const HttpRequest& request, Worker& worker,
                                    Responder& responder);
-  asio::awaitable<void> pass_stream(Attempt attempt, Responder& responder);
+  asio::awaitable<void> pass_stream(Attempt attempt, const Worker& worker, Responder& responder);
   std::shared_ptr<Worker> choose(const std::string& text,
                                  const std::vector<std::shared_ptr<Worker>>& tried);
 

@@ -104,9 +104,8 @@ void Exchange::set_deadline(std::chrono::milliseconds from_now) {
 }
 
 tl::unexpected<Error> Exchange::broken(ErrorCode code, const ErrorCodeOf& failure) const {
-  if (cancelled_) return error(ErrorCode::cancelled, "worker {}: cancelled", worker_.url);
-  return error(code, "worker {}: {}", worker_.url,
-               timed_out_ ? "no answer in time" : failure.message());
+  if (cancelled_) return error(ErrorCode::cancelled, "cancelled");
+  return error(code, "{}", timed_out_ ? "no answer in time" : failure.message());
 }
 
 asio::awaitable<ErrorCodeOf> Exchange::connect() {

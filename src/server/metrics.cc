@@ -41,21 +41,21 @@ struct Metrics::Families {
     return of;
   }
 
+  prometheus::Family<prometheus::Counter>& counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  prometheus::Family<prometheus::Gauge>& gauges(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
+  }
   prometheus::Counter& counter(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry).Add(
-        {});
+    return counters(name, help).Add({});
   }
   prometheus::Gauge& gauge(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry).Add({});
+    return gauges(name, help).Add({});
   }
   prometheus::Histogram& histogram(const char* name, const char* help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry).Add(
         {}, buckets);
-  }
-
-  template <typename Builder>
-  auto& family(Builder builder, const char* name, const char* help) {
-    return builder.Name(name).Help(help).Labels(labels).Register(registry);
   }
 
   const Labels labels;
@@ -63,24 +63,19 @@ struct Metrics::Families {
   prometheus::Registry registry;
 
   prometheus::Family<prometheus::Counter>& memory_bytes =
-      family(prometheus::BuildCounter(), "tilewright_memory_bytes_total",
-             "Bytes that the model's steps moved from and to memory, at the least");
+      counters("tilewright_memory_bytes_total",
+               "Bytes that the model's steps moved from and to memory, at the least");
   prometheus::Family<prometheus::Counter>& operations =
-      family(prometheus::BuildCounter(), "tilewright_operations_total",
-             "Multiplications and additions of the model's steps");
+      counters("tilewright_operations_total", "Multiplications and additions of the model's steps");
   prometheus::Family<prometheus::Gauge>& bandwidth_limit =
-      family(prometheus::BuildGauge(), "tilewright_memory_bandwidth_limit_bytes",
+      gauges("tilewright_memory_bandwidth_limit_bytes",
              "Bytes per second that the rank's threads can read, measured at start");
   prometheus::Family<prometheus::Gauge>& operations_limit =
-      family(prometheus::BuildGauge(), "tilewright_operations_limit",
+      gauges("tilewright_operations_limit",
              "Operations per second of the fastest instruction, measured at start");
 
   prometheus::Family<prometheus::Counter>& http_requests =
-      prometheus::BuildCounter()
-          .Name("tilewright_http_requests_total")
-          .Help("Answered HTTP requests by endpoint and status")
-          .Labels(labels)
-          .Register(registry);
+      counters("tilewright_http_requests_total", "Answered HTTP requests by endpoint and status");
   prometheus::Gauge& connections = gauge("tilewright_http_connections", "Open HTTP connections");
 
   prometheus::Histogram& first_token =

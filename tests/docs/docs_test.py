@@ -7,14 +7,22 @@ Links lead to files; `tilewright COMMAND --flag` names a command and a flag of i
 text or tables belong to some command; `make VERB` names a verb; docs/metrics.md and
 router.md list exactly the metrics of the source; commands in blocks marked ```sh test run and succeed.
 """
+import contextlib
+import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
+import urllib.request
 
-BINARY, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+BINARY, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODEL = pathlib.Path(os.environ.get("TW_MODEL_DIR", ROOT / ".cache/models")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+PAGES_SERVER = "127.0.0.1:30000"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w*)( test)?\n(.*?)^```", re.M | re.S)
 COMMAND = re.compile(r"\btilewright +([a-z]+)\b((?:[^\n|;&`]|\\\n)*)")
@@ -41,6 +49,27 @@ def commands():
 def subcommands(*command):
     listed = help_of(*command).partition("Subcommands:")[2]
     return re.findall(r"^  ([a-z]+)\b", listed, re.M)
+
+
+@contextlib.contextmanager
+def served(folder):
+    """-> HOST:PORT of a server of MODEL"""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [BINARY, "serve", MODEL, "--port", address.rpartition(":")[2], "--profile-dir", folder,
+               "--max-total-tokens", "4096"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while server.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/health"):
+                break
+            time.sleep(0.1)
+        yield address
+    finally:
+        server.kill()
+        server.wait()
 
 
 class Docs(unittest.TestCase):
@@ -96,13 +125,22 @@ class Docs(unittest.TestCase):
         self.assertEqual(described, set(re.findall(r'"(tilewright_\w+)"', source)))
 
     def test_marked_commands_succeed(self):
-        for name, _, text in self.pages():
-            for language, marked, block in BLOCK.findall(text):
-                if language != "sh" or not marked:
-                    continue
-                script = f'tilewright() {{ "{BINARY}" "$@"; }}\nset -e\n{block}'
-                ran = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
-                self.assertEqual(ran.returncode, 0, f"{name}:\n{block}\n{ran.stdout}{ran.stderr}")
+        """With MODEL for a model, FOLDER for what they write, and a server where pages have it on :30000."""
+        with tempfile.TemporaryDirectory(prefix="tw_docs_") as folder, served(folder) as address:
+            for name, _, text in self.pages():
+                for language, marked, block in BLOCK.findall(text):
+                    if language == "sh" and marked:
+                        with self.subTest(page=name, block=block):
+                            self.run_block(block, folder, address)
+
+    def run_block(self, block, folder, address):
+        for written, meant in (("MODEL", str(MODEL)), ("FOLDER", f"{folder}/written"), (PAGES_SERVER, address)):
+            block = re.sub(rf"\b{re.escape(written)}\b", meant, block)
+        # Of a server that refuses, curl tells by its status alone.
+        script = f'tilewright() {{ "{BINARY}" "$@"; }}\ncurl() {{ command curl -sS --fail-with-body "$@"; }}\n'
+        ran = subprocess.run(["bash", "-ec", script + block], cwd=folder, capture_output=True, text=True,
+                             timeout=300)
+        self.assertEqual(ran.returncode, 0, f"{block}\n{ran.stdout}{ran.stderr}")
 
 
 if __name__ == "__main__":

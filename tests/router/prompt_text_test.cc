@@ -39,5 +39,10 @@ TEST(PromptText, NothingOfWhatIsNoRequest) {
   }
 }
 
+TEST(PromptText, NothingOfWhatIsTooLargeToLookAt) {
+  const std::string large(9 << 20, 'a');
+  EXPECT_EQ(prompt_text("{\"prompt\": \"" + large + "\"}"), "");
+}
+
 }  // namespace
 }  // namespace tw

@@ -434,6 +434,7 @@ TEST_F(RouterTest, ADrainThatIsOverEndsWhatRuns) {
   ASSERT_TRUE(eventually([&] { return one_.num_requests() + two_.num_requests() == 1; }));
   served_->begin_drain();
   EXPECT_EQ(client.response().status, 503);
+  EXPECT_EQ(one_.num_requests() + two_.num_requests(), 1u);  // and is not begun anew elsewhere
 }
 
 TEST(RouterConfiguration, AWorkerNamedTwiceIsRefused) {

@@ -14,6 +14,7 @@
 #include "http/http_server.h"
 #include "server/fake_engine.h"
 #include "server/raw_client.h"
+#include "server/service.h"
 #include "text/byte_tokenizer.h"
 
 namespace tw {

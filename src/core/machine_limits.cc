@@ -123,7 +123,7 @@ double rate(ThreadTeam& team, const MeasurementEffort& effort, double operations
             void (*loop)()) {
   const Timing timing = measure(effort.seconds_each, effort.min_runs,
                                 [&] { team.run([loop](const TeamMember&) { loop(); }); });
-  return operations_per_member * team.size() / timing.median;
+  return operations_per_member * team.size() / timing.best;
 }
 
 // Reads `count` words as `streams` equal runs side by side, asking for each `ahead` bytes early.
@@ -164,7 +164,7 @@ double read_bandwidth(ThreadTeam& team, const MeasurementEffort& effort) {
         total += sum(words + share.begin, share.size());
       });
     });
-    shortest = std::min(shortest, timing.median);
+    shortest = std::min(shortest, timing.best);
   }
   return static_cast<double>(effort.buffer_bytes) / shortest;
 }

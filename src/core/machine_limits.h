@@ -9,8 +9,9 @@
 
 namespace tw {
 
-// Totals of all members of the team. An operation is a multiplication or an addition; zero where
-// the processor lacks the instruction.
+// Totals of all members of the team, of the best run: what else the machine does is no limit of
+// its. An operation is a multiplication or an addition; zero where the processor lacks the
+// instruction.
 struct MachineLimits {
   double read_bandwidth = 0;  // bytes/s, of memory far larger than the caches
   double fma_avx2 = 0;        // operations/s: fp32 vfmadd on 256 bits

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Generation with guessed tokens against plain generation: speed, and that the text is the same.
 
-    compare.py --model PATH [--draft-model PATH] [--eagle-head PATH] [--batches 1,4,16] [--repetitions 5]
+    compare.py --model PATH [--draft-model PATH] [--eagle-head PATH] [--nextn] [--batches 1,4,16]
 
-One server for each mode runs all the time; requests go to one after the other, so that drift of the
-machine meets all. Each repetition's speed is divided by the plain run's beside it, and the median
-of these ratios is printed. Prompts: code (repetitive) and prose.
+One server for each mode runs all the time; requests go to one after the other, forth and back, so that
+drift of the machine meets all. Each repetition's speed is divided by the plain run's beside it, and the median
+of these ratios is printed. Prompts: code and prose, gone on from greedily, and mixed words, sampled so
+hot that nothing repeats.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import contextlib
 import http.client
 import json
 import pathlib
+import random
 import statistics
 import sys
 import time
@@ -31,6 +33,10 @@ def prompts(kind, count):
         text = (ROOT / "src/kernels/gemm/scalar.cc").read_text()
     else:
         text = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    if kind == "mixed":
+        words = text.split()
+        random.Random(1).shuffle(words)
+        text = " ".join(words)
     return [text[200 * i:200 * i + 2000] for i in range(count)]
 
 
@@ -41,21 +47,28 @@ def post(port, path, body):
     answer = response.read()
     if response.status != 200:
         sys.exit(f"HTTP {response.status}: {answer[:500]}")
+    return answer
+
+
+def flush(port):
+    post(port, "/flush_cache", {})
+
+
+def complete(port, kind, prompt, max_tokens):
+    answer = post(port, "/v1/completions", {"model": "m", "prompt": prompt, "seed": 1,
+                                          "temperature": 1.5 if kind == "mixed" else 0,
+                                          "max_tokens": max_tokens, "ignore_eos": True})
     return json.loads(answer)
 
 
-def complete(port, prompt, max_tokens):
-    return post(port, "/v1/completions", {"model": "m", "prompt": prompt, "temperature": 0,
-                                          "max_tokens": max_tokens, "ignore_eos": True})
-
-
-def run(port, texts, max_tokens):
+def run(port, kind, texts, max_tokens):
     """-> (output tokens per second without the prompts' time, texts)"""
+    flush(port)  # of what NGRAM remembers of the run before, too
     for text in texts:  # the prefix cache takes the prompts
-        complete(port, text, 1)
+        complete(port, kind, text, 1)
     begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:
-        answers = list(pool.map(lambda text: complete(port, text, max_tokens), texts))
+        answers = list(pool.map(lambda text: complete(port, kind, text, max_tokens), texts))
     seconds = time.monotonic() - begin
     tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
     return tokens / seconds, [answer["choices"][0]["text"] for answer in answers]
@@ -76,10 +89,10 @@ def compare(servers, kind, batch, options):
     texts = prompts(kind, batch)
     speeds = {mode: [] for mode in servers}
     before = {mode: drafts(port) for mode, port in servers.items()}
-    for _ in range(options.repetitions):
+    for repetition in range(options.repetitions):
         outputs = {}
-        for mode, port in servers.items():
-            speed, outputs[mode] = run(port, texts, options.output_tokens)
+        for mode, port in list(servers.items())[::-1 if repetition % 2 else 1]:
+            speed, outputs[mode] = run(port, kind, texts, options.output_tokens)
             speeds[mode].append(speed)
         for mode, output in outputs.items():
             if output != outputs["plain"]:
@@ -102,8 +115,9 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--draft-model", help="adds the mode STANDALONE")
     parser.add_argument("--eagle-head", help="adds the mode EAGLE3")
+    parser.add_argument("--nextn", action="store_true", help="adds the mode NEXTN")
     parser.add_argument("--batches", default="1,4,16")
-    parser.add_argument("--kinds", default="code,prose")
+    parser.add_argument("--kinds", default="code,prose,mixed")
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--log", default="/dev/null")
@@ -112,6 +126,8 @@ def main():
     for mode, path in (("STANDALONE", options.draft_model), ("EAGLE3", options.eagle_head)):
         if path:
             modes[mode] = ["--speculative-algorithm", mode, "--speculative-draft-model-path", path]
+    if options.nextn:
+        modes["NEXTN"] = ["--speculative-algorithm", "NEXTN"]
     with contextlib.ExitStack() as stack:
         servers = {}
         for port, (mode, flags) in enumerate(modes.items(), FIRST_PORT):

@@ -7,9 +7,10 @@
     tilewright serve --model-path hf --speculative-algorithm EAGLE3 --speculative-draft-model-path head
 
 The model, of the Llama family in a Hugging Face folder, goes on greedily from pieces of the texts
-(by default this repository's code and pages). The head learns to say the same from the hidden states,
-and from its own in place of them, as when it guesses further ("training-time test"). It is a proxy to
-measure with, not what hours on a GPU give.
+(by default this repository's code and pages); with --read it reads them instead, which gives more text
+in the same time. The head learns to say what the model says, from the hidden states and from its own in
+place of them, as when it guesses further ("training-time test"). It is a proxy to measure with, not what
+hours on a GPU give.
 """
 
 import argparse
@@ -28,12 +29,12 @@ PROMPT, OUTPUT, BATCH = 64, 192, 8
 GUESSES = 3  # that are learned, one from the other
 
 
-def prompts(tokenizer, files):
-    """Pieces of the files, mixed."""
+def pieces_of(tokenizer, files, length):
+    """Of so many tokens, mixed."""
     pieces = []
     for file in files:
         tokens = tokenizer(file.read_text(errors="replace")).input_ids
-        pieces += [tokens[i:i + PROMPT] for i in range(0, len(tokens) - PROMPT, PROMPT)]
+        pieces += [tokens[i:i + length] for i in range(0, len(tokens) - length, length)]
     order = torch.randperm(len(pieces)).tolist()
     return torch.tensor([pieces[i] for i in order])
 
@@ -44,14 +45,25 @@ def generate(model, pieces):
                           min_new_tokens=OUTPUT, max_new_tokens=OUTPUT)
 
 
+def generated_texts(model, pieces, deadline):
+    """[BATCH, PROMPT + OUTPUT] each."""
+    texts = []
+    for first in range(0, len(pieces) - BATCH + 1, BATCH):
+        texts.append(generate(model, pieces[first:first + BATCH]))
+        if time.monotonic() > deadline:
+            break
+    return texts
+
+
 def loss_of(head, model, tokens, columns):
     """The mean over guesses of the cross entropy with what the model says; and how often the first
     guess is right."""
     with torch.no_grad():
-        output = model(tokens, output_hidden_states=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            output = model(tokens, output_hidden_states=True)
         target = columns[output.logits.argmax(-1)]  # of token i: what follows it
         embedded = model.model.embed_tokens(tokens)
-        captured = captured_states(output.hidden_states, head.config)
+        captured = captured_states(output.hidden_states, head.config).float()
     state, losses, right = shifted(head.fc(captured)), [], None
     for guess in range(GUESSES):
         logits, hidden = head(embedded, state)
@@ -71,6 +83,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, required=True)
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--minutes", type=float, default=10, help="a third of them to generate")
+    parser.add_argument("--read", action="store_true", help="learn from the texts as they are")
     parser.add_argument("--vocabulary", type=int, default=8192, help="tokens of the head, at most")
     parser.add_argument("--texts", type=pathlib.Path, nargs="*", help="files to go on from")
     options = parser.parse_args()
@@ -80,11 +93,9 @@ def main():
     model = transformers.AutoModelForCausalLM.from_pretrained(
         options.model, dtype=torch.float32).eval().requires_grad_(False)
     files = options.texts or [*sorted(ROOT.glob("src/**/*.cc")), *sorted(ROOT.glob("docs/**/*.md"))]
-    pieces, texts = prompts(tokenizer, files), []
-    for first in range(0, len(pieces) - BATCH + 1, BATCH):
-        texts.append(generate(model, pieces[first:first + BATCH]))
-        if time.monotonic() - begin > options.minutes * 20:
-            break
+    pieces = pieces_of(tokenizer, files, PROMPT + OUTPUT if options.read else PROMPT)
+    texts = (pieces[:len(pieces) // BATCH * BATCH].split(BATCH) if options.read else
+             generated_texts(model, pieces, begin + options.minutes * 20))
     print(f"{len(texts) * BATCH} texts of {PROMPT + OUTPUT} tokens", flush=True)
 
     count = torch.bincount(torch.cat(texts)[:, PROMPT:].flatten(), minlength=model.config.vocab_size)

@@ -150,13 +150,15 @@ void ModelOptions::add_speculation_to(CLI::App& command) {
       ->capture_default_str()
       ->group(kScheduling);
   command
-      .add_option("--speculative-eagle-topk", speculative_eagle_topk,
-                  "Guesses for one place, of which only 1 is supported: a chain")
+      .add_option("--speculative-eagle-topk", engine.speculative_eagle_topk,
+                  "Guesses for one place, of STANDALONE, NEXTN and EAGLE3: above 1 they form a "
+                  "tree, as deep as --speculative-num-steps")
+      ->check(CLI::Range(1, 32))
       ->capture_default_str()
       ->group(kScheduling);
   command
       .add_option("--speculative-num-draft-tokens", engine.speculative_num_draft_tokens,
-                  "Of these, at most")
+                  "Of these, at most; of a tree, all (up to 32)")
       ->check(CLI::Range(1, 64))
       ->capture_default_str()
       ->group(kScheduling);

@@ -33,7 +33,6 @@ struct ModelOptions {
   LogOptions log;
   EngineConfig engine;
   std::string draft_model_path;         // of --speculative-algorithm STANDALONE or EAGLE3
-  int speculative_eagle_topk = 1;       // guesses for one place
   std::vector<std::string> lora_paths;  // NAME=FOLDER of adapters
   bool enable_lora = false;             // also without lora_paths: more can be loaded later
   int64_t max_lora_rank = 0;            // 0: that of lora_paths, or 64

@@ -197,12 +197,6 @@ Status check_vocabulary(const Tokenizer& tokenizer, const Checkpoint& draft) {
 }
 
 Status check_speculation(const ModelOptions& options) {
-  if (options.speculative_eagle_topk != 1) {
-    return error(ErrorCode::unsupported,
-                 "--speculative-eagle-topk {}: guesses are verified as a chain, one for each place "
-                 "(1); trees of them are not supported",
-                 options.speculative_eagle_topk);
-  }
   const std::string& algorithm = options.engine.speculative_algorithm;
   const bool wanted = algorithm == "STANDALONE" || algorithm == "EAGLE3";
   if (wanted == !options.draft_model_path.empty()) return {};

@@ -16,6 +16,7 @@ BatchBuilder::BatchBuilder(int32_t page_size, int32_t max_tokens, int32_t max_se
 
 void BatchBuilder::clear() {
   adapters_.clear();
+  kv_copies_.clear();
   has_adapters_ = false;
   for (auto* array : {&token_ids_, &positions_, &context_lens_, &kv_slots_, &page_tables_,
                       &logit_tokens_, &state_tokens_, &state_slots_}) {
@@ -47,6 +48,11 @@ void BatchBuilder::add_token(TokenId token, bool wants_logits, bool wants_state)
   ++position_;
 }
 
+void BatchBuilder::copy_token(int32_t token, PageId page) {
+  const int32_t offset = positions_[static_cast<size_t>(token)] % page_size_;
+  kv_copies_.push_back({token, to_index(page) * page_size_ + offset});
+}
+
 void BatchBuilder::end_sequence() {
   const int32_t num_pages = (position_ + page_size_ - 1) / page_size_;
   for (PageId page : pages_.first(static_cast<size_t>(num_pages))) {
@@ -62,6 +68,7 @@ Batch BatchBuilder::batch() const {
       token_ids_,   positions_,         seq_starts_,   context_lens_,         kv_slots_,
       page_tables_, page_table_starts_, logit_tokens_, num_generated_tokens_, state_tokens_};
   batch.state_slots = state_slots_;
+  batch.kv_copies = kv_copies_;
   if (has_adapters_) batch.adapters = adapters_;
   return batch;
 }

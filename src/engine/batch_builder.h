@@ -25,6 +25,8 @@ class BatchBuilder {
                       const LoraAdapter* adapter = nullptr, int32_t state_slot = 0);
   void add_token(TokenId token, bool wants_logits, bool wants_state = false);
   void end_sequence();
+  // Writes the keys and values of a token that was added to its position in this page as well.
+  void copy_token(int32_t token, PageId page);
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids_.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens_.size()); }
@@ -44,6 +46,7 @@ class BatchBuilder {
   std::vector<int32_t> state_slots_;          // of each sequence
   std::vector<const LoraAdapter*> adapters_;  // of each sequence
   bool has_adapters_ = false;
+  std::vector<KvCopy> kv_copies_;
   int32_t num_generated_tokens_ = 0;
 };
 

@@ -22,8 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int32_t kMaxDraftsOfAll = 32;  // of a step
-
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -202,7 +200,9 @@ class ThreadedEngine final : public Engine {
   void score_labels(Sequence& sequence, std::span<const float> logits);
   void score_prompt(const ScheduledSequence& entry, Matrix<const float> logits);
   void draft();
-  int32_t drafts_wanted(Sequence& sequence, int32_t num_decoding) const;
+  void reserve_branches();
+  DraftRequest drafts_wanted(Sequence& sequence, int32_t num_decoding) const;
+  void accept_draft(const ScheduledSequence& entry, const DraftTree& drafts, int32_t node);
   // False when the sequence ended, and is gone.
   bool sample(Sequence& sequence, std::span<const float> logits);
   bool is_stop_token(const Request& request, TokenId token) const;
@@ -414,19 +414,33 @@ void ThreadedEngine::draft() {
     sequence->num_drafter_computed =
         std::min(sequence->num_drafter_computed, sequence->num_computed);
     if (!decodes(sequence)) continue;
-    const int32_t wanted = drafts_wanted(*sequence, num_decoding);
-    if (const int32_t limit = scheduler_.reserve_drafts(*sequence, wanted); limit > 0) {
-      draft_requests_.push_back({sequence.get(), limit});
-    }
+    DraftRequest request = drafts_wanted(*sequence, num_decoding);
+    request.limit = scheduler_.reserve_drafts(*sequence, request.limit);
+    if (request.limit > 0) draft_requests_.push_back(request);
   }
   if (draft_requests_.empty()) return;
   const auto begin = Clock::now();
   drafter_->propose(draft_requests_);
   const int32_t rounds = std::ranges::max_element(draft_requests_, {}, &DraftRequest::limit)->limit;
-  draft_costs_.observe_guess(seconds_between(begin, Clock::now()) / rounds);
+  draft_costs_.observe_guess(static_cast<int32_t>(draft_requests_.size()),
+                             seconds_between(begin, Clock::now()) / rounds);
+  if (config_.speculative_eagle_topk > 1) reserve_branches();
 }
 
-int32_t ThreadedEngine::drafts_wanted(Sequence& sequence, int32_t num_decoding) const {
+void ThreadedEngine::reserve_branches() {
+  for (const DraftRequest& request : draft_requests_) {
+    Sequence& sequence = *request.sequence;
+    scheduler_.reserve_branches(sequence);
+    const BranchPages& branches = sequence.branch_pages;
+    if (sequence.num_computed % config_.page_size == 0) continue;
+    const PageId from = sequence.pages[static_cast<size_t>(branches.first)];
+    for (int32_t branch = 1; branch < sequence.drafts.num_branches(); ++branch) {
+      model_->copy_page(to_index(from), to_index(branches.of(branch).front()));
+    }
+  }
+}
+
+DraftRequest ThreadedEngine::drafts_wanted(Sequence& sequence, int32_t num_decoding) const {
   // The last token of all needs no guess.
   const int64_t room =
       std::min<int64_t>(sequence.request.sampling.max_new_tokens - sequence.num_output(),
@@ -435,8 +449,17 @@ int32_t ThreadedEngine::drafts_wanted(Sequence& sequence, int32_t num_decoding) 
   const int64_t limit = std::min<int64_t>(
       {config_.speculative_num_draft_tokens, kMaxDraftsOfAll / num_decoding, room});
   const auto most = static_cast<int32_t>(std::max<int64_t>(0, limit));
-  if (config_.speculative_num_steps > 0) return std::min(config_.speculative_num_steps, most);
-  return sequence.draft_length.next(draft_costs_, num_decoding, most);
+  DraftRequest request{.sequence = &sequence, .num_drafts = most};
+  request.width = config_.speculative_eagle_topk;
+  if (config_.speculative_num_steps > 0) {
+    request.limit = std::min(config_.speculative_num_steps, most);
+  } else {
+    request.limit =
+        sequence.draft_length.next(draft_costs_, counters_.num_steps, num_decoding, most);
+    request.least_chance = static_cast<float>(sequence.draft_length.least_chance());
+    if (sequence.draft_length.is_trial()) request.num_drafts = 1;
+  }
+  return request;
 }
 
 void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float> logits) {
@@ -454,21 +477,42 @@ void ThreadedEngine::process(const ScheduledSequence& entry, Matrix<const float>
   // output is that of the plain run, and a guess is accepted with the probability that the target
   // distribution gives it.
   const int32_t first = entry.first_logit + entry.num_logits - 1 - entry.num_drafts;
-  const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
-  int32_t accepted = 0;
-  for (;; ++accepted) {
-    const float* row = logits.row(first + accepted);
+  const DraftTree drafts = std::exchange(sequence.drafts, {});
+  int32_t node = DraftTree::kRoot;
+  for (;;) {
+    const float* row = logits.row(first + 1 + node);
     if (!sample(sequence, {row, static_cast<size_t>(logits.cols)})) break;  // it has ended
-    const bool right = accepted < entry.num_drafts &&
-                       sequence.tokens.back() == drafts[static_cast<size_t>(accepted)];
-    if (!right) {
-      if (entry.num_drafts > 0) sequence.draft_length.observe(entry.num_drafts, accepted);
+    const auto child = drafts.find_child(node, sequence.tokens.back());
+    if (!child) {
+      if (entry.num_drafts > 0) {
+        // Where nothing was guessed behind the last right guess, none was wrong.
+        const int32_t right = drafts.depth(node);
+        sequence.draft_length.observe(drafts.has_children(node) ? drafts.depth() : right, right);
+      }
+      scheduler_.release_branches(sequence);
       break;
     }
-    scheduler_.accept_draft(sequence);
+    node = *child;
+    accept_draft(entry, drafts, node);
   }
   counters_.draft_tokens_total += entry.num_drafts;
-  counters_.accepted_draft_tokens_total += accepted;
+  counters_.accepted_draft_tokens_total += drafts.depth(node);
+}
+
+void ThreadedEngine::accept_draft(const ScheduledSequence& entry, const DraftTree& drafts,
+                                  int32_t node) {
+  Sequence& sequence = *entry.sequence;
+  const bool changes_pages = drafts.begins_branch(node);
+  const auto first_page = static_cast<size_t>(sequence.branch_pages.first);
+  const PageId before = changes_pages ? sequence.pages[first_page] : PageId{};
+  scheduler_.accept_draft(sequence, drafts, node);
+  if (changes_pages) drafter_->move_page(before, sequence.pages[first_page]);
+  const float* state = nullptr;
+  if (drafter_->wants_states()) {
+    state = model_->next_token_states().row(entry.first_state + entry.num_states -
+                                            entry.num_drafts + node);
+  }
+  drafter_->accept(sequence, state);
 }
 
 void ThreadedEngine::pool(const ScheduledSequence& entry) {
@@ -647,6 +691,21 @@ Status check_config(const EngineConfig& config) {
                  "--speculative-num-draft-tokens is {}; it must be in [1, 64]",
                  config.speculative_num_draft_tokens);
   }
+  if (config.speculative_eagle_topk < 1 ||
+      config.speculative_eagle_topk > config.speculative_num_draft_tokens) {
+    return error(ErrorCode::invalid_argument,
+                 "--speculative-eagle-topk is {}; it must be in [1, {}], which "
+                 "--speculative-num-draft-tokens allows",
+                 config.speculative_eagle_topk, config.speculative_num_draft_tokens);
+  }
+  if (config.speculative_eagle_topk > 1 && config.speculative_num_draft_tokens > kMaxDraftsOfAll) {
+    return error(
+        ErrorCode::invalid_argument,
+        "--speculative-num-draft-tokens is {}; with --speculative-eagle-topk {} it must be "
+        "in [{}, {}]: a step verifies trees of no more",
+        config.speculative_num_draft_tokens, config.speculative_eagle_topk,
+        config.speculative_eagle_topk, kMaxDraftsOfAll);
+  }
   if (!(config.mem_fraction_static > 0 && config.mem_fraction_static < 1)) {
     return error(ErrorCode::invalid_argument,
                  "--mem-fraction-static is {}; it must be between 0 and 1",
@@ -682,9 +741,10 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, E
   auto num_pages = kv_pages(config, {detect_memory_limits(), resident_memory(), kv_bytes_per_token,
                                      max_seqs * limits.state_bytes_per_sequence, context_length});
   if (!num_pages) return forward_error(num_pages);
-  Status status = model->prepare(
-      *num_pages, config.page_size,
-      config.chunked_prefill_size + max_seqs + (*drafter ? kMaxDraftsOfAll : 0), max_seqs);
+  Status status =
+      model->prepare(*num_pages, config.page_size,
+                     config.chunked_prefill_size + max_seqs + (*drafter ? kMaxDraftsOfAll : 0),
+                     max_seqs + (config.speculative_eagle_topk > 1 ? kMaxDraftsOfAll : 0));
   if (status && *drafter) {
     status =
         (*drafter)->prepare(*num_pages, config.page_size, config.chunked_prefill_size, max_seqs);

@@ -31,6 +31,8 @@ struct EngineConfig {
   std::string speculative_algorithm = {};    // empty: none; see make_drafter.cc
   int32_t speculative_num_steps = 0;         // guesses of a request in a step; 0: as many as pay
   int32_t speculative_num_draft_tokens = 8;  // of these, at most
+  int32_t speculative_eagle_topk = 1;        // for one place; above 1 guesses form trees, of depth
+                                             // speculative_num_steps
   bool enable_eplb = false;                  // move experts to where they balance the ranks' work
   int32_t eplb_rebalance_num_iterations = 1000;  // steps between two looks at it
   uint64_t random_seed = 0;                      // for requests without a seed of their own

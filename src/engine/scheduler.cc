@@ -111,6 +111,7 @@ void Scheduler::release_memory(Sequence& sequence, bool keep_in_cache) {
   }
   for (PageId page : sequence.pages) pool_.release(page);
   sequence.pages.clear();
+  release_branches(sequence);
   free_state_slots_.push_back(std::exchange(sequence.state_slot, -1));
 }
 
@@ -132,13 +133,40 @@ int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t count) {
   return count > 0 && grow(sequence, sequence.num_tokens() + count) ? count : 0;
 }
 
+void Scheduler::reserve_branches(Sequence& sequence) {
+  BranchPages& branches = sequence.branch_pages;
+  TW_CHECK(branches.pages.empty());
+  branches.first = sequence.num_computed / config_.page_size;
+  branches.count = pages_for(sequence.num_tokens() + sequence.drafts.depth()) - branches.first;
+  for (int32_t branch = 1; branch < sequence.drafts.num_branches(); ++branch) {
+    if (pool_.num_free() - num_running() < branches.count) {
+      sequence.drafts.drop_from_branch(branch);
+      return;
+    }
+    for (int32_t i = 0; i < branches.count; ++i) branches.pages.push_back(*pool_.allocate());
+  }
+}
+
+void Scheduler::accept_draft(Sequence& sequence, const DraftTree& drafts, int32_t node) {
+  ++sequence.num_computed;
+  if (!drafts.begins_branch(node)) return;
+  std::ranges::swap_ranges(
+      sequence.branch_pages.of(drafts.branch(node)),
+      std::span(sequence.pages).subspan(static_cast<size_t>(sequence.branch_pages.first)));
+}
+
+void Scheduler::release_branches(Sequence& sequence) {
+  for (PageId page : sequence.branch_pages.pages) pool_.release(page);
+  sequence.branch_pages.pages.clear();
+}
+
 void Scheduler::schedule_decodes() {
   // Preemption only shortens running_ from its end.
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (!sequence.decoding()) continue;
-    const auto num_drafts = static_cast<int32_t>(sequence.drafts.size());
-    if (!grow_or_preempt(sequence, sequence.num_tokens() + num_drafts)) break;
+    const int32_t num_drafts = sequence.drafts.size();
+    if (!grow_or_preempt(sequence, sequence.num_tokens() + sequence.drafts.depth())) break;
     schedule_tokens(sequence, 1);
     scheduled_.back().num_drafts = num_drafts;
     scheduled_.back().num_tokens += num_drafts;
@@ -248,7 +276,7 @@ void Scheduler::build_batch() {
   for (ScheduledSequence& entry : scheduled_) {
     const Sequence& sequence = *entry.sequence;
     const int32_t begin = sequence.num_computed;
-    const int32_t end = begin + entry.num_tokens;
+    const int32_t end = begin + entry.num_tokens - entry.num_drafts;
     const bool all_logits = sequence.request.return_prompt_logprob && sequence.num_output() == 0;
     const std::optional<Pooling>& pooling = sequence.request.pooling;
     entry.first_logit = builder_.num_logits();
@@ -256,19 +284,48 @@ void Scheduler::build_batch() {
     builder_.begin_sequence(begin, sequence.pages, sequence.next_is_generated(),
                             sequence.request.adapter.get(), sequence.state_slot);
     for (int32_t position = begin; position < end; ++position) {
-      const auto index = static_cast<size_t>(position);
-      const bool is_last = entry.samples && position + 1 + entry.num_drafts >= end;
-      builder_.add_token(index < sequence.tokens.size()
-                             ? sequence.tokens[index]
-                             : sequence.drafts[index - sequence.tokens.size()],
+      const bool is_last = entry.samples && position + 1 == end;
+      builder_.add_token(sequence.tokens[static_cast<size_t>(position)],
                          all_logits || (is_last && !pooling),
                          pooling ? is_pooled(*pooling, position, sequence.num_prompt())
                                  : config_.wants_all_states);
     }
+    add_drafts(sequence, entry);
     builder_.end_sequence();
     entry.num_logits = builder_.num_logits() - entry.first_logit;
     entry.num_states = builder_.num_states() - entry.first_state;
   }
+}
+
+// Behind the sequence's last token, which was added. A branch is a sequence of the batch.
+void Scheduler::add_drafts(const Sequence& sequence, const ScheduledSequence& entry) {
+  const int32_t last_token = builder_.num_tokens() - 1;
+  for (int32_t node = 0; node < entry.num_drafts; ++node) {
+    if (sequence.drafts.begins_branch(node)) {
+      builder_.end_sequence();
+      begin_branch(sequence, node, last_token);
+    }
+    builder_.add_token(sequence.drafts.token(node), true, config_.wants_all_states);
+  }
+}
+
+// With the tokens between the sequence's last whole page and the branch: those from before this
+// step were copied with their page, and those of this step are written there, too.
+void Scheduler::begin_branch(const Sequence& sequence, int32_t node, int32_t last_token) {
+  const BranchPages& branches = sequence.branch_pages;
+  const std::span<const PageId> own = branches.of(sequence.drafts.branch(node));
+  branch_.assign(sequence.pages.begin(), sequence.pages.begin() + branches.first);
+  branch_.insert(branch_.end(), own.begin(), own.end());
+  const int32_t root_position = sequence.num_computed;
+  for (int32_t ancestor = sequence.drafts.parent(node);;
+       ancestor = sequence.drafts.parent(ancestor)) {
+    const int32_t position = root_position + sequence.drafts.depth(ancestor);
+    builder_.copy_token(last_token + 1 + ancestor,
+                        branch_[static_cast<size_t>(position / config_.page_size)]);
+    if (ancestor == DraftTree::kRoot) break;
+  }
+  builder_.begin_sequence(root_position + sequence.drafts.depth(node), branch_, true,
+                          sequence.request.adapter.get(), sequence.state_slot);
 }
 
 void Scheduler::commit() {

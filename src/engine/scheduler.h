@@ -50,9 +50,9 @@ struct ScheduledSequence {
   int32_t first_state = 0;  // row of the step's hidden states where its rows begin
   int32_t num_states = 0;   // of those, for a request that wants its prompt's embedding, or of
                             // all its tokens where a drafter wants them
-  int32_t num_drafts = 0;   // of num_tokens, those that are guesses
-  bool samples = false;     // the logits give its next token: the last row, or with
-                            // drafts the last num_drafts + 1, each valid if the guess before is
+  int32_t num_drafts = 0;  // of num_tokens, those that are guesses: the last, in their tree's order
+  bool samples = false;    // the logits give its next token: the last row, or with
+                           // drafts the last num_drafts + 1, each valid if the guess is right
 };
 
 class Scheduler {
@@ -68,14 +68,20 @@ class Scheduler {
   // Gives a decoding sequence pages for its next token and as many guesses behind it as there is
   // free room for, at most `count`; returns that number.
   int32_t reserve_drafts(Sequence& sequence, int32_t count);
+  // Gives the branches of its guesses pages, and takes those branches off that there is no free
+  // room for. The caller copies the first page of each from the sequence's.
+  void reserve_branches(Sequence& sequence);
 
   // Chooses the next step. Empty when nothing can run. The spans of batch() and the pointers are
   // valid until the next call of any non-const member.
   std::span<const ScheduledSequence> schedule();
   Batch batch() const { return builder_.batch(); }
 
-  // The guess that the step computed behind the sequence's tokens was right and is one of them now.
-  void accept_draft(Sequence& sequence) { ++sequence.num_computed; }
+  // A guess that the step computed behind the sequence's tokens was right and is one of them now.
+  // Where it begins a branch, the sequence's pages are that branch's from here on.
+  void accept_draft(Sequence& sequence, const DraftTree& drafts, int32_t node);
+  // Guesses were looked at: their branches' pages are free.
+  void release_branches(Sequence& sequence);
   // The step was computed: its tokens' keys and values are in the cache. Drafts count
   // only when accepted; what they wrote is overwritten otherwise.
   void commit();
@@ -114,6 +120,8 @@ class Scheduler {
   void schedule_prefills(size_t num_seen);
   void schedule_tokens(Sequence& sequence, int32_t num_tokens);
   void build_batch();
+  void add_drafts(const Sequence& sequence, const ScheduledSequence& entry);
+  void begin_branch(const Sequence& sequence, int32_t node, int32_t last_token);
 
   const SchedulerConfig config_;
   PagePool pool_;
@@ -126,6 +134,7 @@ class Scheduler {
   std::vector<ScheduledSequence> scheduled_;
   std::vector<Sequence*> prefills_;
   BatchBuilder builder_;
+  std::vector<PageId> branch_;  // pages of the branch that is being added
 };
 
 }  // namespace tw

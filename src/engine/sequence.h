@@ -2,17 +2,36 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/page_pool.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/speculative/draft_length.h"
+#include "engine/speculative/draft_tree.h"
 #include "engine/speculative/ngram_state.h"
 #include "engine/speculative/state_rows.h"
 #include "nn/lora_adapter.h"
 
 namespace tw {
+
+// Pages of the branches of a tree of guesses but the first, each in place of the sequence's pages
+// from `first` on.
+struct BranchPages {
+  int32_t first = 0;
+  int32_t count = 0;          // of a branch
+  std::vector<PageId> pages;  // [branches - 1, count]
+
+  std::span<PageId> of(int32_t branch) {
+    return std::span(pages).subspan(static_cast<size_t>((branch - 1) * count),
+                                    static_cast<size_t>(count));
+  }
+  std::span<const PageId> of(int32_t branch) const {
+    return std::span(pages).subspan(static_cast<size_t>((branch - 1) * count),
+                                    static_cast<size_t>(count));
+  }
+};
 
 struct Sequence {
   Request request;
@@ -21,7 +40,8 @@ struct Sequence {
   std::vector<PageId> pages;    // of tokens [0, num_computed), and room for the next step
   int32_t state_slot = -1;      // of its recurrent states while it runs, see Batch
   int32_t num_computed = 0;     // tokens whose keys and values are in the cache
-  std::vector<TokenId> drafts;  // guesses of what follows tokens, verified in the next step
+  DraftTree drafts;             // guesses of what follows tokens, verified in the next step
+  BranchPages branch_pages;     // of these
   DraftLength draft_length;
   NgramState ngram;                  // where repetitions are guessed from
   int32_t num_drafter_computed = 0;  // tokens whose keys and values a drafter's cache has

@@ -62,6 +62,10 @@ class Decoder final : public Model {
     return adapter;
   }
 
+  void copy_page(int64_t from, int64_t to) override {
+    for (const ResidualBlock& residual : blocks_) residual.block->copy_page(from, to);
+  }
+
   Matrix<const float> next_token_states() const override {
     return read_only(plan_.view(next_token_states_, num_states_));
   }

@@ -124,7 +124,7 @@ Status EagleHead::load_weights(const WeightLoader& loader) {
   auto ffn = load_gated_ffn(loader, "midlayer.mlp", GatedFfnConfig::from(config_));
   if (!ffn) return forward_error(ffn);
   ffn_ = std::move(*ffn);
-  count_cache_of(*attention_);
+  add_cache_of(*attention_);
   return load_token_ids(loader.checkpoint);
 }
 

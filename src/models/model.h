@@ -45,6 +45,8 @@ class NextTokenModel {
   // token before token i. Returns logits of what follows token i [num_logits, its vocabulary],
   // valid until the next call.
   virtual Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) = 0;
+  // As Model::copy_page().
+  virtual void copy_page(int64_t from, int64_t to) = 0;
   // Of batch.state_tokens of the last forward(): stand in for the model's, to guess further still.
   virtual Matrix<const float> hidden_states() const = 0;
 };
@@ -67,6 +69,9 @@ class Model {
   // Computes one step. Returns logits [batch.num_logits(), vocab_size] fp32, valid until the next
   // call. Allocates nothing. batch.num_tokens() <= max_num_tokens.
   virtual Matrix<const float> forward(const Batch& batch) = 0;
+
+  // Makes page `to` of the cache a copy of page `from`, between two steps.
+  virtual void copy_page(int64_t from, int64_t to) = 0;
 
   // What the last forward() computed for batch.state_tokens: [batch.num_states(), hidden_size]
   // fp32, after the final norm; valid until the next call.

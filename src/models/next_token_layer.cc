@@ -21,7 +21,7 @@ NextTokenLayer::NextTokenLayer(const DecoderParts& parts, LoadSequence& load,
 }
 
 void NextTokenLayer::add(ResidualBlock block) {
-  count_cache_of(*block.block);
+  add_cache_of(*block.block);
   blocks_.push_back(std::move(block));
 }
 

@@ -28,6 +28,10 @@ Matrix<const float> NextTokenPlan::forward(const Batch& batch, Matrix<const floa
   return read_only(recorded_.plan.view(recorded_.outputs.logits, batch.num_logits()));
 }
 
+void NextTokenPlan::copy_page(int64_t from, int64_t to) {
+  for (Block* block : blocks_) block->copy_page(from, to);
+}
+
 Matrix<const float> NextTokenPlan::hidden_states() const {
   return read_only(recorded_.plan.view(recorded_.outputs.states, num_states_));
 }

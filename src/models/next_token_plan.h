@@ -2,6 +2,8 @@
 // the batch, a state for each token.
 #pragma once
 
+#include <vector>
+
 #include "models/decoder_parts.h"
 #include "models/model.h"
 
@@ -13,13 +15,18 @@ class NextTokenPlan : public NextTokenModel {
   Status prepare(int64_t num_pages, int32_t page_size, int32_t max_num_tokens,
                  int32_t max_num_seqs) final;
   Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) final;
+  void copy_page(int64_t from, int64_t to) final;
   Matrix<const float> hidden_states() const final;
 
  protected:
   // The parts must outlive it.
   explicit NextTokenPlan(const DecoderParts& parts) : parts_(parts) {}
 
-  void count_cache_of(const Block& block) { kv_bytes_per_token_ += block.cache_bytes_per_token(); }
+  // For each block that has one; they must outlive it.
+  void add_cache_of(Block& block) {
+    kv_bytes_per_token_ += block.cache_bytes_per_token();
+    blocks_.push_back(&block);
+  }
 
   struct Recorded {
     Plan plan;
@@ -32,6 +39,7 @@ class NextTokenPlan : public NextTokenModel {
 
  private:
   int64_t kv_bytes_per_token_ = 0;
+  std::vector<Block*> blocks_;
   Recorded recorded_;
   int64_t num_states_ = 0;  // of the last batch
 };

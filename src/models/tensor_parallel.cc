@@ -48,6 +48,10 @@ class TensorParallelNextToken final : public NextTokenModel {
     return logits;
   }
 
+  void copy_page(int64_t from, int64_t to) override {
+    for (NextTokenModel* rank : ranks_) rank->copy_page(from, to);
+  }
+
   Matrix<const float> hidden_states() const override { return ranks_.front()->hidden_states(); }
 
  private:
@@ -110,6 +114,10 @@ class TensorParallelModel final : public Model {
       if (rank == 0) logits = own;
     });
     return logits;
+  }
+
+  void copy_page(int64_t from, int64_t to) override {
+    for (const auto& rank : ranks_) rank->copy_page(from, to);
   }
 
   // All ranks have them.

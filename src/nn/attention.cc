@@ -116,12 +116,22 @@ class RopeStoreStep final : public Step {
     const int64_t kv_columns = arguments.layout.num_kv_heads * head_dim;
     const int64_t stride = q_columns + 2 * kv_columns;
     auto* qkv = reinterpret_cast<float*>(context.arena + qkv_);
+    const Range tokens = context.member.share(rows);
     arguments.q = {qkv, rows, q_columns, stride};
     arguments.k = {qkv + q_columns, rows, kv_columns, stride};
     arguments.v = {qkv + q_columns + kv_columns, rows, kv_columns, stride};
     arguments.positions = context.batch.positions.data();
     arguments.kv_slots = context.batch.kv_slots.data();
-    kernels_.rope_and_store_kv(arguments, context.member.share(rows));
+    kernels_.rope_and_store_kv(arguments, tokens);
+    arguments.num_heads = 0;  // the queries are rotated
+    for (const KvCopy& copy : context.batch.kv_copies) {
+      if (copy.token < tokens.begin || copy.token >= tokens.end) continue;
+      arguments.k.data = qkv + copy.token * stride + q_columns;
+      arguments.v.data = arguments.k.data + kv_columns;
+      arguments.positions = &context.batch.positions[static_cast<size_t>(copy.token)];
+      arguments.kv_slots = &copy.slot;
+      kernels_.rope_and_store_kv(arguments, {0, 1});
+    }
   }
 
  private:

@@ -103,6 +103,10 @@ class AttentionBlock final : public Block {
     return layout(kernels::kTokenBlock, 1).bytes_per_token();
   }
 
+  void copy_page(int64_t from, int64_t to) override {
+    if (share_ != BlockShare::none) cache_.copy_page(from, to);
+  }
+
   BlockShare share() const override { return share_; }
 
   Status record(ForwardRecorder& recorder, ValueId input, ValueId output,

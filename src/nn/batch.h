@@ -16,6 +16,13 @@ namespace tw {
 
 struct LoraAdapter;
 
+// The keys and values of a token at one more place: where another branch of a tree of guesses, a
+// sequence of its own here, has its copy of what lies before it.
+struct KvCopy {
+  int32_t token;
+  int32_t slot;
+};
+
 struct Batch {
   std::span<const int32_t> token_ids;   // [num_tokens]
   std::span<const int32_t> positions;   // [num_tokens] position in the sequence, from 0
@@ -35,6 +42,8 @@ struct Batch {
   std::span<const int32_t> state_slots = {};
   // [num_seqs] adapter of each sequence, null for none; empty where no sequence has one
   std::span<const LoraAdapter* const> adapters = {};
+
+  std::span<const KvCopy> kv_copies = {};
 
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_seqs() const { return static_cast<int32_t>(context_lens.size()); }

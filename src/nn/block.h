@@ -35,6 +35,9 @@ class Block {
   // What the block keeps for each token of a sequence (keys and values).
   virtual int64_t cache_bytes_per_token() const { return 0; }
 
+  // Makes page `to` of what it keeps for tokens a copy of page `from`. After record().
+  virtual void copy_page(int64_t from, int64_t to) {}
+
   // What the block keeps for a sequence as a whole, whatever its length (recurrent states).
   virtual int64_t state_bytes_per_sequence() const { return 0; }
 

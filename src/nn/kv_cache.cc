@@ -29,6 +29,18 @@ Expected<KvCache> KvCache::allocate(const kernels::KvLayout& layout) {
   return cache;
 }
 
+void KvCache::copy_page(int64_t from, int64_t to) {
+  const auto copy = [&](std::byte* keys_or_values, int64_t page_size) {
+    const int64_t bytes = page_size / layout_.num_kv_heads * kernels::element_size(layout_.type);
+    for (int64_t head = 0; head < layout_.num_kv_heads; ++head) {
+      std::byte* pages = keys_or_values + head * layout_.num_pages * bytes;
+      std::copy_n(pages + from * bytes, bytes, pages + to * bytes);
+    }
+  };
+  copy(keys(), layout_.key_page_size());
+  copy(values(), layout_.value_page_size());
+}
+
 void KvCache::advise_page_sizes() const {
   const auto advise = [this](const std::byte* keys_or_values, int64_t page_size) {
     const auto head_bytes = static_cast<size_t>(

@@ -25,6 +25,7 @@ class KvCache {
     return keys() +
            layout_.num_pages * layout_.key_page_size() * kernels::element_size(layout_.type);
   }
+  void copy_page(int64_t from, int64_t to);
 
  private:
   // Pages are used from the lowest on, so every head of every layer touches the begin of its array:

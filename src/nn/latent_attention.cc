@@ -1,5 +1,7 @@
 #include "nn/latent_attention.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "nn/attention_work_list.h"
 
@@ -56,6 +58,15 @@ class StoreLatentsStep final : public Step {
     arguments.positions = context.batch.positions.data();
     arguments.kv_slots = context.batch.kv_slots.data();
     kernels_.store(arguments, tokens);
+    arguments.num_heads = 0;  // the queries are rotated
+    for (const KvCopy& copy : context.batch.kv_copies) {
+      if (copy.token < tokens.begin || copy.token >= tokens.end) continue;
+      arguments.latent.data = latents + copy.token * layout.row_dim();
+      arguments.k_rope.data = arguments.latent.data + layout.latent_dim;
+      arguments.positions = &context.batch.positions[static_cast<size_t>(copy.token)];
+      arguments.kv_slots = &copy.slot;
+      kernels_.store(arguments, {0, 1});
+    }
   }
 
  private:
@@ -150,6 +161,11 @@ Expected<LatentCache> LatentCache::allocate(const kernels::LatentLayout& layout)
   cache.layout_ = layout;
   cache.buffer_ = std::move(*buffer);
   return cache;
+}
+
+void LatentCache::copy_page(int64_t from, int64_t to) {
+  const int64_t bytes = layout_.page_size * layout_.bytes_per_token();
+  std::copy_n(buffer_.data() + from * bytes, bytes, buffer_.data() + to * bytes);
 }
 
 void AttentionRecorder::record_latent(const LatentAttentionLayer& layer,

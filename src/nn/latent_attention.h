@@ -23,6 +23,7 @@ class LatentCache {
 
   const kernels::LatentLayout& layout() const { return layout_; }
   std::byte* rows() const { return buffer_.data(); }
+  void copy_page(int64_t from, int64_t to);
 
  private:
   kernels::LatentLayout layout_;

@@ -285,7 +285,8 @@ class BadInput(Command):
         eagle = ("--speculative-algorithm", "EAGLE3")
         self.expect_refused(self.generate(MODEL, *eagle), "the head with --speculative-draft-model-path")
         self.expect_refused(self.generate(MODEL, *eagle, *draft), "tiny-llama3", "no EAGLE-3 head")
-        self.expect_refused(self.generate(MODEL, "--speculative-eagle-topk", 4), "topk 4", "trees")
+        self.expect_refused(self.generate(MODEL, "--speculative-algorithm", "NGRAM",
+                                          "--speculative-eagle-topk", 4), "topk 4", "NGRAM")
         self.expect_refused(self.generate(MODEL, *standalone, *draft), "tiny-llama3", "token 0 is",
                             "same vocabulary")
 

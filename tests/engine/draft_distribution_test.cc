@@ -81,10 +81,15 @@ const std::vector<TokenId> kPrompt = {5, 6, 7};
 
 // The draft model's greedy guess is the model's likeliest token but at every `errs_every`-th
 // position, where it is another one.
-Samples sample(const SamplingParams& params, int32_t errs_every) {
+Samples sample(const SamplingParams& params, int32_t errs_every, bool trees = false) {
   auto draft = std::make_unique<FakeModel>();
   draft->errs_every = errs_every;
   EngineConfig config;
+  if (trees) {
+    config.page_size = 4;
+    config.speculative_eagle_topk = 3;
+    draft->hesitates_every = 2;
+  }
   config.speculative_algorithm = "STANDALONE";
   config.speculative_num_steps = 3;
   config.max_running_requests = 8;  // few enough for all to have guesses
@@ -133,6 +138,16 @@ std::vector<SamplingParams> sampling_modes() {
   modes[4].temperature = 1.5f;
   modes[4].min_p = 0.05f;
   return modes;
+}
+
+TEST(DraftDistribution, IsThatOfTheModelWithTreesOfGuesses) {
+  for (const SamplingParams& params : {sampling_modes().front(), sampling_modes()[3]}) {
+    const Samples samples = sample(params, 0, true);
+    EXPECT_GT(samples.stats.accepted_draft_tokens_total, kSamples / 10);
+    for (size_t place = 0; place < kLength; ++place) {
+      EXPECT_LT(chi_square(samples.texts, place, params), kCritical) << "place " << place;
+    }
+  }
 }
 
 TEST(DraftDistribution, IsThatOfTheModelWhateverIsGuessed) {

@@ -444,6 +444,18 @@ TEST_F(EngineTest, ConfigurationErrorsNameTheFlag) {
   config.speculative_num_draft_tokens = 65;
   EXPECT_NE(message(config).find("--speculative-num-draft-tokens is 65"), std::string::npos);
   config = {};
+  config.speculative_algorithm = "NGRAM";
+  config.speculative_eagle_topk = 2;
+  EXPECT_NE(message(config).find("--speculative-eagle-topk 2: NGRAM"), std::string::npos);
+  config.speculative_num_draft_tokens = 33;
+  EXPECT_NE(message(config).find("--speculative-num-draft-tokens is 33"), std::string::npos)
+      << "a tree larger than a step";
+  for (const int32_t topk : {0, 9}) {
+    config = {};
+    config.speculative_eagle_topk = topk;
+    EXPECT_NE(message(config).find("--speculative-eagle-topk is"), std::string::npos);
+  }
+  config = {};
   config.context_length = 100000;
   EXPECT_NE(message(config).find("--context-length 100000"), std::string::npos);
 }

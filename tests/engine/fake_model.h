@@ -2,6 +2,7 @@
 // pages it is given. A page shared wrongly, freed early or written twice changes what it says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -58,6 +59,10 @@ class FakeModel final : public Model {
     for (size_t i = 0; i < batch.token_ids.size(); ++i) {
       slots_[static_cast<size_t>(batch.kv_slots[i])] = {batch.token_ids[i], batch.positions[i]};
     }
+    for (const KvCopy& copy : batch.kv_copies) {
+      const auto token = static_cast<size_t>(copy.token);
+      slots_[static_cast<size_t>(copy.slot)] = {batch.token_ids[token], batch.positions[token]};
+    }
     for (size_t row = 0; row < batch.logit_tokens.size(); ++row) {
       fill_row(batch, batch.logit_tokens[row], logits_.data() + row * kVocabSize);
     }
@@ -70,6 +75,10 @@ class FakeModel final : public Model {
     }
     if (trace_ != nullptr) trace_->record(0, {.name = "fake"});
     return {logits_.data(), batch.num_logits(), kVocabSize, kVocabSize};
+  }
+
+  void copy_page(int64_t from, int64_t to) override {
+    std::copy_n(slots_.begin() + from * page_size_, page_size_, slots_.begin() + to * page_size_);
   }
 
   // [num_states, 2]: next_token() of the context, and its last position.
@@ -91,7 +100,8 @@ class FakeModel final : public Model {
   int32_t cycle = 0;  // if set, the likeliest token is the last one + 1, modulo this
   // If set, it says something else than next_token() after every so many positions.
   int32_t errs_every = 0;
-  int64_t num_poisoned = 0;  // rows whose context held a slot of something else
+  int32_t hesitates_every = 0;  // likewise, next_token() comes second
+  int64_t num_poisoned = 0;     // rows whose context held a slot of something else
 
  private:
   struct Slot {
@@ -142,6 +152,11 @@ class FakeModel final : public Model {
     if (errs_every > 0 && position(batch, token_index) % errs_every == 0) hash += 1;
     for (int64_t i = 0; i < kVocabSize; ++i) {
       row[i] = give_nan ? __builtin_nanf("") : logit(hash, i);
+    }
+    if (hesitates_every > 0 && position(batch, token_index) % hesitates_every == 0) {
+      row[hash % kVocabSize] = kLikeliest - 1;
+      row[(hash + 1) % kVocabSize] = kLikeliest;
+      return;
     }
     const int32_t last = batch.token_ids[static_cast<size_t>(token_index)];
     row[cycle > 0 && hash != 0xbad ? (last + 1) % cycle : static_cast<int64_t>(hash % kVocabSize)] =

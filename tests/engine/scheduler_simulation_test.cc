@@ -20,7 +20,8 @@ class Simulation {
       : random_(seed), config_(random_config()), scheduler_(config_) {
     EXPECT_TRUE(model_.prepare(
         config_.num_pages, config_.page_size,
-        config_.chunked_prefill_size + config_.max_running_requests * (1 + config_.max_drafts),
+        config_.chunked_prefill_size +
+            config_.max_running_requests * (1 + config_.max_drafts * (1 + config_.max_drafts)),
         config_.max_running_requests));
   }
 
@@ -55,6 +56,7 @@ class Simulation {
   int64_t num_finished = 0;
   int64_t num_cached_tokens = 0;
   int64_t num_accepted_drafts = 0;
+  int64_t num_accepted_branches = 0;
 
  private:
   struct Expected {
@@ -123,10 +125,10 @@ class Simulation {
 
   void take_tokens(const ScheduledSequence& entry, Matrix<const float> logits) {
     Sequence& sequence = *entry.sequence;
-    const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
-    for (int32_t i = 0; i <= entry.num_drafts; ++i) {
-      const float* row =
-          logits.row(entry.first_logit + entry.num_logits - 1 - entry.num_drafts + i);
+    const DraftTree drafts = std::exchange(sequence.drafts, {});
+    const int32_t first = entry.first_logit + entry.num_logits - 1 - entry.num_drafts;
+    for (int32_t node = DraftTree::kRoot;;) {
+      const float* row = logits.row(first + 1 + node);
       const auto token = static_cast<TokenId>(std::max_element(row, row + logits.cols) - row);
       ASSERT_EQ(token, FakeModel::next_token(sequence.tokens));
       sequence.tokens.push_back(token);
@@ -139,13 +141,17 @@ class Simulation {
         ++num_finished;
         return;
       }
-      if (i == entry.num_drafts || drafts[static_cast<size_t>(i)] != token) return;
-      scheduler_.accept_draft(sequence);
+      const auto child = drafts.find_child(node, token);
+      if (!child) return scheduler_.release_branches(sequence);
+      node = *child;
+      scheduler_.accept_draft(sequence, drafts, node);
       ++num_accepted_drafts;
+      num_accepted_branches += drafts.begins_branch(node) ? 1 : 0;
     }
   }
 
-  // Right guesses up to a random place, wrong ones from there on.
+  // Right guesses up to a random place, wrong ones from there on, and other branches, of which
+  // some go on rightly.
   void draft() {
     for (const auto& sequence : scheduler_.running()) {
       sequence->drafts.clear();
@@ -159,8 +165,39 @@ class Simulation {
         const TokenId next = FakeModel::next_token(context);
         context.push_back(i < right ? next
                                     : static_cast<TokenId>(random_() % FakeModel::kVocabSize));
-        sequence->drafts.push_back(context.back());
+        sequence->drafts.append(context.back());
       }
+      for (int32_t i = between(0, 1) * between(0, count); i > 0; --i) add_branch(*sequence, count);
+      scheduler_.reserve_branches(*sequence);
+      copy_pages(*sequence);
+    }
+  }
+
+  // From the last node or one of its ancestors on.
+  void add_branch(Sequence& sequence, int32_t max_depth) {
+    DraftTree& drafts = sequence.drafts;
+    int32_t parent = drafts.size() - 1;
+    for (int32_t up = between(1, max_depth); up > 0 && parent != DraftTree::kRoot; --up) {
+      parent = drafts.parent(parent);
+    }
+    std::vector<TokenId> path;
+    for (int32_t node = parent; node != DraftTree::kRoot; node = drafts.parent(node)) {
+      path.push_back(drafts.token(node));
+    }
+    std::vector<TokenId> context = sequence.tokens;
+    context.insert(context.end(), path.rbegin(), path.rend());
+    for (int32_t i = between(1, max_depth); i > 0 && drafts.depth(parent) < max_depth; --i) {
+      context.push_back(FakeModel::next_token(context));
+      drafts.add(context.back(), parent);
+      parent = drafts.size() - 1;
+    }
+  }
+
+  void copy_pages(const Sequence& sequence) {
+    const BranchPages& branches = sequence.branch_pages;
+    for (int32_t branch = 1; branch < sequence.drafts.num_branches(); ++branch) {
+      model_.copy_page(to_index(sequence.pages[static_cast<size_t>(branches.first)]),
+                       to_index(branches.of(branch).front()));
     }
   }
 
@@ -177,13 +214,18 @@ class Simulation {
     check_classes(scheduled);
     EXPECT_LE(prompt_tokens, config_.chunked_prefill_size);
     EXPECT_LE(static_cast<int32_t>(scheduled.size()), config_.max_running_requests);
-    EXPECT_EQ(batch.num_seqs(), static_cast<int32_t>(scheduled.size()));
-    for (size_t i = 0; i < scheduled.size(); ++i) {
-      EXPECT_EQ(batch.state_slots[i], scheduled[i].sequence->state_slot);
+    size_t index = 0;
+    for (const ScheduledSequence& entry : scheduled) {
+      const int32_t branches = entry.num_drafts > 0 ? entry.sequence->drafts.num_branches() : 1;
+      for (int32_t i = 0; i < branches; ++i) {
+        EXPECT_EQ(batch.state_slots[index++], entry.sequence->state_slot);
+      }
     }
+    EXPECT_EQ(batch.num_seqs(), static_cast<int32_t>(index));
     // Nobody writes to a slot of another, nor to a page that others read.
     std::map<int32_t, int> writers;
     for (int32_t slot : batch.kv_slots) EXPECT_EQ(++writers[slot], 1);
+    for (const KvCopy& copy : batch.kv_copies) EXPECT_EQ(++writers[copy.slot], 1);
   }
 
   // Generated tokens come first, and no share mixes them with tokens of the prompt.
@@ -242,7 +284,7 @@ TEST(SchedulerSimulation, HoldsItsInvariantsUnderRandomLoads) {
   const char* given = std::getenv("TW_SIMULATION_SEED");
   const uint32_t first = given != nullptr ? static_cast<uint32_t>(std::atoi(given)) : 1;
   const uint32_t rounds = given != nullptr ? 1 : 60;
-  int64_t finished = 0, preemptions = 0, cached = 0, accepted = 0;
+  int64_t finished = 0, preemptions = 0, cached = 0, accepted = 0, branches = 0;
   for (uint32_t seed = first; seed < first + rounds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "TW_SIMULATION_SEED=" << seed);
     Simulation simulation(seed);
@@ -255,6 +297,7 @@ TEST(SchedulerSimulation, HoldsItsInvariantsUnderRandomLoads) {
     preemptions += simulation.num_preemptions();
     cached += simulation.num_cached_tokens;
     accepted += simulation.num_accepted_drafts;
+    branches += simulation.num_accepted_branches;
   }
   if (given != nullptr) return;
   // The load was one: otherwise the invariants say little.
@@ -262,6 +305,7 @@ TEST(SchedulerSimulation, HoldsItsInvariantsUnderRandomLoads) {
   EXPECT_GT(preemptions, 500);
   EXPECT_GT(cached, 5000);
   EXPECT_GT(accepted, 5000);
+  EXPECT_GT(branches, 500);
 }
 
 // A long prompt among many short ones, and short ones behind a long one.

@@ -3,14 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 #include <random>
 
 #include "engine/engine.h"
 #include "engine/fake_model.h"
-#include "engine/speculative/draft_length.h"
 #include "engine/speculative/state_rows.h"
 #include "engine/speculative/suffix_automaton.h"
+#include "engine/speculative/tree_growth.h"
 
 namespace tw {
 namespace {
@@ -115,58 +116,71 @@ TEST(SuffixAutomaton, MemoryIsBounded) {
   EXPECT_LT(largest, 200u * 1000);
 }
 
-TEST(DraftCosts, TellsRowsFromStepsByTheirDifferences) {
-  DraftCosts costs;
-  EXPECT_EQ(costs.row_seconds(), 0);
-  for (int i = 0; i < 200; ++i) {
-    const int rows = 1 + i % 9;
-    costs.observe_step(rows, 0.1 + 0.02 * rows);
-  }
-  EXPECT_NEAR(costs.row_seconds(), 0.02, 1e-6);
-  EXPECT_NEAR(costs.step_seconds(1), 0.12, 1e-6);
-  EXPECT_NEAR(costs.step_seconds(5), 0.2, 1e-6);
-  // While nothing is guessed all steps are alike, and tell nothing about rows.
-  for (int i = 0; i < 1000; ++i) costs.observe_step(4, 0.18);
-  EXPECT_NEAR(costs.row_seconds(), 0.02, 1e-3);
+TEST(DraftTree, BranchesBeginWhereANodeDoesNotFollowTheLast) {
+  DraftTree tree;
+  EXPECT_EQ(tree.num_branches(), 1);
+  EXPECT_EQ(tree.depth(), 0);
+  tree.append(10);
+  tree.append(11);
+  tree.add(12, 0);
+  tree.append(13);
+  tree.add(14, DraftTree::kRoot);
+  EXPECT_EQ(tree.size(), 5);
+  EXPECT_EQ(tree.num_branches(), 3);
+  EXPECT_EQ(tree.depth(), 3);
+  EXPECT_EQ(tree.branch(3), 1);
+  EXPECT_EQ(tree.depth(4), 1);
+  EXPECT_TRUE(tree.begins_branch(2));
+  EXPECT_FALSE(tree.begins_branch(3));
+  EXPECT_EQ(tree.find_child(0, 12), 2);
+  EXPECT_EQ(tree.find_child(DraftTree::kRoot, 14), 4);
+  EXPECT_EQ(tree.find_child(0, 14), std::nullopt);
+  EXPECT_TRUE(tree.has_children(2));
+  EXPECT_FALSE(tree.has_children(4));
+  tree.drop_from_branch(1);
+  EXPECT_EQ(tree.size(), 2);
 }
 
-DraftCosts costs_of(double row_seconds, double guess_seconds) {
-  DraftCosts costs;
-  for (int i = 0; i < 100; ++i) costs.observe_step(1 + i % 5, 1 + row_seconds * (i % 5));
-  costs.observe_guess(guess_seconds);
-  return costs;
+std::vector<TokenId> tokens_of(const TreeGrowth& growth) {
+  std::vector<TokenId> tokens;
+  for (const TreeGrowth::Leaf& leaf : growth.leaves()) tokens.push_back(growth.token(leaf));
+  return tokens;
 }
 
-// Mean number of guesses per step when each is right with the given chance.
-double mean_length(const DraftCosts& costs, double chance, int32_t num_seqs = 1) {
-  std::mt19937 random(3);
-  std::bernoulli_distribution right(chance);
-  DraftLength length;
-  int64_t sum = 0;
-  constexpr int kSteps = 4000;
-  for (int i = 0; i < kSteps; ++i) {
-    const int32_t count = length.next(costs, num_seqs, 16);
-    EXPECT_LE(count, 16);
-    sum += count;
-    int32_t accepted = 0;
-    while (accepted < count && right(random)) ++accepted;
-    if (count > 0) length.observe(count, accepted);
-  }
-  return static_cast<double>(sum) / kSteps;
-}
-
-TEST(DraftLength, FollowsWhatIsRightAndWhatItCosts) {
-  EXPECT_NEAR(mean_length(costs_of(0, 0), 1), 16, 0.1) << "all right and free: as many as allowed";
-  EXPECT_LT(mean_length(costs_of(0, 0), 0), 0.05) << "never right: hardly any";
-  const double cheap = mean_length(costs_of(0.01, 0.01), 0.8);
-  const double dear = mean_length(costs_of(0.1, 0.2), 0.8);
-  EXPECT_GT(cheap, 2);
-  EXPECT_LT(dear, cheap);
-  EXPECT_GT(dear, 0.3);
-  // Beside others a step's fixed part is shared, and rows weigh more.
-  EXPECT_LT(mean_length(costs_of(0.1, 0), 0.8, 8), mean_length(costs_of(0.1, 0), 0.8));
-  // A row that costs as much as a step never pays, however right the guess is.
-  EXPECT_LT(mean_length(costs_of(1, 0), 0.9), 0.05);
+TEST(TreeGrowth, GoesOnFromTheLikeliestAndKeepsTheLikeliest) {
+  using Copies = std::vector<std::pair<int32_t, int32_t>>;
+  Copies copies;
+  const auto copy = [&](int32_t from, int32_t to) { copies.emplace_back(from, to); };
+  const auto add = [](TreeGrowth& growth, size_t leaf, TokenId token, double chance) {
+    growth.add(leaf, token, static_cast<float>(std::log(chance)));
+  };
+  TreeGrowth growth;
+  growth.begin(2, 0.05f);
+  add(growth, 0, 1, 0.6);
+  add(growth, 0, 2, 0.3);
+  add(growth, 0, 9, std::nan(""));
+  growth.descend(copy);
+  EXPECT_EQ(tokens_of(growth), (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(copies, (Copies{{0, 1}}));
+  copies.clear();
+  add(growth, 0, 3, 0.5);   // 0.3 in all
+  add(growth, 0, 4, 0.4);   // 0.24
+  add(growth, 1, 5, 0.7);   // 0.21
+  add(growth, 1, 6, 0.01);  // too little
+  growth.descend(copy);
+  EXPECT_EQ(tokens_of(growth), (std::vector<TokenId>{3, 4}));
+  EXPECT_EQ(copies, (Copies{{0, 1}})) << "token 2's branch is free";
+  add(growth, 1, 7, 1);  // 0.24
+  const auto chosen = [&](int32_t count) {
+    DraftTree tree;
+    growth.choose(count, tree);
+    std::vector<std::pair<TokenId, int32_t>> nodes;
+    for (int32_t i = 0; i < tree.size(); ++i) nodes.emplace_back(tree.token(i), tree.parent(i));
+    return nodes;
+  };
+  using Nodes = std::vector<std::pair<TokenId, int32_t>>;
+  EXPECT_EQ(chosen(3), (Nodes{{1, -1}, {3, 0}, {2, -1}}));
+  EXPECT_EQ(chosen(9), (Nodes{{1, -1}, {3, 0}, {4, 0}, {7, 2}, {2, -1}, {5, 4}}));
 }
 
 TEST(StateRows, KeepsWhatIsConsecutive) {
@@ -215,6 +229,7 @@ class FakeNextToken final : public NextTokenModel {
     }
     return logits;
   }
+  void copy_page(int64_t from, int64_t to) override { inner.copy_page(from, to); }
   Matrix<const float> hidden_states() const override { return inner.hidden_states(); }
 
   FakeModel inner;
@@ -346,6 +361,58 @@ TEST_F(DraftModelTest, ALayerThatGuessesGetsTheStateBeforeEachToken) {
 TEST_F(DraftModelTest, ALayerThatGuessesFollowsSharedEvictedAndPreemptedPages) {
   make_with_layer(kPressure);
   generate_under_pressure();
+}
+
+EngineConfig with_trees(EngineConfig config) {
+  config.speculative_eagle_topk = 3;
+  config.speculative_num_draft_tokens = 12;
+  return config;
+}
+
+// What comes second at every other place is found in a tree, and in a chain it ends it.
+TEST_F(DraftModelTest, TreesFindWhatComesSecond) {
+  int64_t chain_steps = 0;
+  for (const bool tree : {false, true}) {
+    make(tree ? with_trees({.page_size = 4}) : EngineConfig{.page_size = 4});
+    draft->hesitates_every = 2;
+    generate({1, 2, 3}, 100).wait();
+    if (tree) {
+      EXPECT_LT(3 * model->num_steps, 2 * chain_steps);
+    } else {
+      EXPECT_GT(model->num_steps, 30);
+    }
+    chain_steps = model->num_steps;
+    EXPECT_EQ(model->num_poisoned, 0);
+    EXPECT_EQ(draft->num_poisoned, 0);
+  }
+}
+
+TEST_F(DraftModelTest, TreesKeepToPagesUnderPressure) {
+  make(with_trees(kPressure));
+  draft->hesitates_every = 3;
+  generate_under_pressure();
+  EXPECT_EQ(model->num_poisoned, 0);
+}
+
+TEST_F(DraftModelTest, TreesOfALayerGoByTheStatesOfTheirBranches) {
+  make_with_layer(with_trees(kPressure));
+  layer->inner.hesitates_every = 3;
+  generate_under_pressure();
+  EXPECT_EQ(model->num_poisoned, 0);
+}
+
+// By the clock, too.
+TEST_F(DraftModelTest, TreesAreNoDeeperThanPays) {
+  auto fake = std::make_unique<FakeModel>(400);
+  auto fake_draft = std::make_unique<FakeModel>(400);
+  fake_draft->hesitates_every = 2;
+  EngineConfig config = with_trees({});
+  config.speculative_algorithm = "STANDALONE";
+  auto created = Engine::create(std::move(fake), config, std::move(fake_draft));
+  ASSERT_TRUE(created) << created.error().message;
+  engine = std::move(*created);
+  generate({1, 2, 3}, 200).wait();
+  EXPECT_GT(engine->stats().draft_tokens_total, 0);
 }
 
 // Nothing is generated from them, so there is nothing to guess; and their pages, which lack the

@@ -100,7 +100,7 @@ TEST_F(EagleHeadTest, ItsNumbersStandForTokens) {
 
 TEST_F(EagleHeadTest, GuessesChangeNothing) {
   const std::vector<std::vector<TokenId>> prompts = {{5, 6, 7}, std::vector<TokenId>(40, 9), {8}};
-  const auto run = [&](bool with_head, int num_ranks) {
+  const auto run = [&](bool with_head, int num_ranks, int32_t topk = 1) {
     auto model = load(num_ranks, ActivationPrecision::bf16, with_head);
     EXPECT_TRUE(model) << model.error().message;
     EngineConfig config;
@@ -109,6 +109,7 @@ TEST_F(EagleHeadTest, GuessesChangeNothing) {
     if (with_head) {
       config.speculative_algorithm = "EAGLE3";
       config.speculative_num_steps = 3;
+      config.speculative_eagle_topk = topk;
     }
     auto engine = Engine::create(std::move(*model), config);
     EXPECT_TRUE(engine) << engine.error().message;
@@ -118,6 +119,7 @@ TEST_F(EagleHeadTest, GuessesChangeNothing) {
   };
   EXPECT_EQ(run(true, 1), run(false, 1));
   EXPECT_EQ(run(true, 2), run(false, 2));
+  EXPECT_EQ(run(true, 2, 3), run(false, 2)) << "trees";
 }
 
 TEST_F(EagleHeadTest, WhatDoesNotFitIsNamed) {

@@ -15,12 +15,18 @@ namespace tw {
 
 struct ScheduledSequence;
 
-// A decoding sequence that may be given up to `limit` > 0 guesses: what Sequence::drafts holds
-// after. It has pages for that many tokens behind its last one.
+// A decoding sequence that may be given guesses: what Sequence::drafts holds after. It has pages
+// for `limit` > 0 tokens behind its last one.
 struct DraftRequest {
   Sequence* sequence = nullptr;
-  int32_t limit = 0;
+  int32_t limit = 0;       // the tree's depth, at most ...
+  int32_t num_drafts = 0;  // ... and its nodes
+  int32_t width = 1;       // guesses that are gone on from at each depth; 1: a chain
+  float least_chance = 0;  // a guess that is less likely does not pay
 };
+
+// Of all requests of a step.
+inline constexpr int32_t kMaxDraftsOfAll = 32;
 
 class Drafter {
  public:
@@ -39,9 +45,14 @@ class Drafter {
   // which nothing is guessed for.
   virtual bool wants_states() const { return false; }
 
-  // The model has computed these sequences' shares of a step; nothing is sampled from it yet.
-  // `states`: see ScheduledSequence::first_state.
+  // The model has computed these sequences' shares of a step; nothing is sampled from it yet, and
+  // no guess known to be right. `states`: see ScheduledSequence::first_state.
   virtual void follow(std::span<const ScheduledSequence> step, Matrix<const float> states) {}
+  // Then, of what is sampled: a guess was right. `state`: see ScheduledSequence::first_state; null
+  // where none are wanted.
+  virtual void accept(Sequence& sequence, const float* state) {}
+  // The tokens of the sequence's last page lie in the page `to` from here on.
+  virtual void move_page(PageId from, PageId to) {}
 
   virtual void propose(std::span<const DraftRequest> requests) = 0;
 

@@ -24,6 +24,7 @@ class GuessingModel {
   // of `previous` [num_tokens, hidden_size] is that of the token before token i.
   virtual bool wants_states() const { return false; }
   virtual Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) = 0;
+  virtual void copy_page(int64_t from, int64_t to) = 0;
   // Of batch.state_tokens: stand in for states that the model has not computed yet.
   virtual Matrix<const float> hidden_states() const = 0;
 };
@@ -42,6 +43,7 @@ class StandaloneGuesser final : public GuessingModel {
   Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) override {
     return model_->forward(batch);
   }
+  void copy_page(int64_t from, int64_t to) override { model_->copy_page(from, to); }
   Matrix<const float> hidden_states() const override { return model_->hidden_states(); }
 
  private:
@@ -66,6 +68,7 @@ class NextTokenGuesser final : public GuessingModel {
   Matrix<const float> forward(const Batch& batch, Matrix<const float> previous) override {
     return model_.forward(batch, previous);
   }
+  void copy_page(int64_t from, int64_t to) override { model_.copy_page(from, to); }
   Matrix<const float> hidden_states() const override { return model_.hidden_states(); }
 
  private:

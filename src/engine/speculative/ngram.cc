@@ -31,11 +31,13 @@ void NgramDrafter::propose(std::span<const DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
     Sequence& sequence = *request.sequence;
     see(sequence, sequence.num_tokens());
+    guesses_.clear();
     const NgramState& state = sequence.ngram;
     const SuffixAutomaton::Match own = state.own->last_repetition();
     const bool earlier_is_longer = state.earlier.length > own.length;
     (earlier_is_longer ? earlier_ : *state.own)
-        .continue_from(earlier_is_longer ? state.earlier : own, request.limit, sequence.drafts);
+        .continue_from(earlier_is_longer ? state.earlier : own, request.limit, guesses_);
+    for (const TokenId guess : guesses_) sequence.drafts.append(guess);
   }
 }
 

@@ -26,6 +26,7 @@ class NgramDrafter final : public Drafter {
 
   const bool keeps_texts_;
   SuffixAutomaton earlier_{kEarlierTokens};
+  std::vector<TokenId> guesses_;  // of one request
 };
 
 }  // namespace tw

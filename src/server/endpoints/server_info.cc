@@ -20,6 +20,7 @@ asio::awaitable<void> server_info(Service& service, HttpRequest& request, Respon
       {"mem_fraction_static", engine.mem_fraction_static},
       {"speculative_algorithm", engine.speculative_algorithm},
       {"speculative_num_steps", engine.speculative_num_steps},
+      {"speculative_eagle_topk", engine.speculative_eagle_topk},
       {"speculative_num_draft_tokens", engine.speculative_num_draft_tokens},
       {"max_total_num_tokens", stats.kv_tokens_capacity},
       {"disable_radix_cache", engine.disable_radix_cache},

@@ -54,13 +54,15 @@ Expected<WorkerAddress> WorkerAddress::parse(const std::string& text) {
 
 void Worker::count_check(bool succeeded) {
   std::lock_guard lock(mutex_);
-  const bool first = !std::exchange(checked_, true);
+  if (!std::exchange(checked_, true) && !succeeded) {
+    log::warn("worker {} does not answer its health check", url());
+  }
   if (succeeded == healthy_) {
     streak_ = 0;
-    if (first) log::warn("worker {} does not answer its health check", url());
-  } else if (first || ++streak_ >= (succeeded ? thresholds_.successes : thresholds_.failures)) {
-    set_healthy(succeeded);
+    return;
   }
+  const int needed = !succeeded ? thresholds_.failures : was_healthy_ ? thresholds_.successes : 1;
+  if (++streak_ >= needed) set_healthy(succeeded);
 }
 
 void Worker::count_refusal() {
@@ -70,6 +72,7 @@ void Worker::count_refusal() {
 
 void Worker::set_healthy(bool healthy) {
   healthy_ = healthy;
+  was_healthy_ = was_healthy_ || healthy;
   streak_ = 0;
   if (healthy) {
     log::info("worker {} takes requests", url());

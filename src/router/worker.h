@@ -36,9 +36,9 @@ class Worker {
   const WorkerAddress& address() const { return address_; }
   const std::string& url() const { return address_.url; }
 
-  // Whether requests go there: not before the first check said so.
+  // Whether requests go there: not before a check said so.
   bool is_healthy() const { return healthy_; }
-  // The answer to a health check. The first one decides; later ones by the thresholds.
+  // The answer to a health check. The first good one is enough for a worker that is new.
   void count_check(bool succeeded);
   // A request could not even be given to it: out of use until checks succeed.
   void count_refusal();
@@ -69,6 +69,7 @@ class Worker {
   std::atomic<int> running_{0};
   std::mutex mutex_;
   bool checked_ = false;
+  bool was_healthy_ = false;
   int streak_ = 0;  // checks in a row that speak against the present state
 };
 

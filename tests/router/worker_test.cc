@@ -32,8 +32,10 @@ TEST(WorkerAddress, SaysWhatIsWrong) {
   }
 }
 
-TEST(Worker, HealthFollowsTheFirstCheckAndThenTheThresholds) {
+TEST(Worker, HealthFollowsTheFirstGoodCheckAndThenTheThresholds) {
   Worker worker(*WorkerAddress::parse("node1:1"), {.failures = 3, .successes = 2});
+  EXPECT_FALSE(worker.is_healthy());
+  worker.count_check(false);  // it starts
   EXPECT_FALSE(worker.is_healthy());
   worker.count_check(true);
   EXPECT_TRUE(worker.is_healthy());

@@ -84,7 +84,7 @@ ValueId DecoderRecorder::logits(ValueId hidden, std::span<const float> norm_weig
   if (parts_.communicator->rank() == 0) {
     all = plan().add_value(RowKind::logits, matrix.vocab_size);
   }
-  record_all_gather(plan(), *parts_.communicator, own_logits, all);
+  record_all_gather(plan(), *parts_.communicator, own_logits, matrix.vocab_size, all);
   return all.value_or(own_logits);
 }
 

@@ -81,9 +81,13 @@ void record_all_reduce(PlanRecorder& recorder, const Communicator& communicator,
 }
 
 void record_all_gather(PlanRecorder& recorder, const Communicator& communicator, ValueId columns,
-                       std::optional<ValueId> output) {
-  auto step = std::make_unique<AllGatherStep>(communicator, operand_of(recorder, columns),
-                                              operand_of(recorder, output));
+                       int64_t all_columns, std::optional<ValueId> output) {
+  TW_CHECK(!output || recorder.columns(*output) == all_columns);
+  Operand gathered = operand_of(recorder, columns);
+  gathered.columns = all_columns;
+  gathered.offset = output ? std::optional(recorder.offset(*output)) : std::nullopt;
+  auto step =
+      std::make_unique<AllGatherStep>(communicator, operand_of(recorder, columns), gathered);
   if (output) {
     recorder.add(std::move(step), {{columns, Split::other}}, {{*output, Split::other}});
   } else {

@@ -16,8 +16,9 @@ namespace tw {
 void record_all_reduce(PlanRecorder& recorder, const Communicator& communicator,
                        std::optional<ValueId> summand, ValueId output, kernels::Epilogue epilogue);
 
-// output = the columns of all ranks side by side; a rank without `output` only gives its own.
+// output = the columns of all ranks side by side, `all_columns` together; a rank without `output`
+// only gives its own.
 void record_all_gather(PlanRecorder& recorder, const Communicator& communicator, ValueId columns,
-                       std::optional<ValueId> output);
+                       int64_t all_columns, std::optional<ValueId> output);
 
 }  // namespace tw

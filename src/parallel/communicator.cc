@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "parallel/host_staging.h"
+#include "parallel/sum_in_pairs.h"
 
 namespace tw {
 namespace {
 
-constexpr int64_t kLine = 16;            // floats of a cache line
 constexpr int kSpinsBeforeYield = 2000;  // as a team's barrier does
 
 int64_t elements_of(const Matrix<float>& matrix) {
@@ -20,12 +21,26 @@ bool is_dense(const Matrix<float>& matrix) {
   return matrix.data == nullptr || matrix.rows <= 1 || matrix.row_stride == matrix.cols;
 }
 
+std::span<float> elements(const Matrix<float>& matrix, Range range) {
+  return {matrix.data + range.begin, static_cast<size_t>(range.size())};
+}
+
 }  // namespace
 
-CommunicatorGroup::CommunicatorGroup(const std::vector<int>& team_sizes)
+CommunicatorGroup::CommunicatorGroup(const std::vector<int>& team_sizes, HostLink* hosts)
     : ranks_(team_sizes.size()) {
-  TW_CHECK(!team_sizes.empty() && team_sizes.size() <= kMaxRanks);
+  if (hosts != nullptr) {
+    num_hosts_ = hosts->num_hosts();
+    staging_ = std::make_unique<HostStaging>(*hosts);
+  }
+  TW_CHECK(!team_sizes.empty() && size() <= kMaxRanks);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank].team_size = team_sizes[rank];
+}
+
+CommunicatorGroup::~CommunicatorGroup() = default;
+
+int Communicator::first_rank() const {
+  return group_->staging_ ? group_->staging_->link().host() * group_->num_local() : 0;
 }
 
 void Communicator::barrier(const TeamMember& member) const {
@@ -39,7 +54,7 @@ void Communicator::wait(uint64_t phase) const {
   CommunicatorGroup::Rank& rank = mine();
   if (rank.arrived.fetch_add(1, std::memory_order_acq_rel) == rank.team_size - 1) {
     rank.arrived.store(0, std::memory_order_relaxed);
-    if (group_->arrived_ranks_.fetch_add(1, std::memory_order_acq_rel) == size() - 1) {
+    if (group_->arrived_ranks_.fetch_add(1, std::memory_order_acq_rel) == group_->num_local() - 1) {
       group_->arrived_ranks_.store(0, std::memory_order_relaxed);
       for (CommunicatorGroup::Rank& each : group_->ranks_) {
         each.phase.store(phase + 1, std::memory_order_release);
@@ -66,58 +81,36 @@ uint64_t Communicator::exchange(const TeamMember& member, Matrix<float> operand)
   return phase;
 }
 
-void Communicator::sum(uint64_t phase, Range elements, float* out, bool accumulate) const {
-  const float* operands[CommunicatorGroup::kMaxRanks];
-  int num_operands = 0;
-  for (int rank = 0; rank < size(); ++rank) {
-    const float* values = operand_of(rank, phase).data;
-    if (values != nullptr) operands[num_operands++] = values;
+std::span<const float* const> Communicator::operands_of(uint64_t phase, Operands& room) const {
+  const auto count = static_cast<size_t>(group_->num_local());
+  for (size_t rank = 0; rank < count; ++rank) {
+    room[rank] = operand_of(static_cast<int>(rank), phase).data;
   }
-  // Small enough to stay in the nearest cache while ranks are added.
-  constexpr int64_t kBlock = 256;
-  float total[kBlock];
-  for (int64_t begin = elements.begin; begin < elements.end; begin += kBlock) {
-    const int64_t count = std::min(kBlock, elements.end - begin);
-    if (num_operands == 0) {
-      std::fill_n(total, count, 0.0f);
-    } else if (num_operands == 1) {
-      std::copy_n(operands[0] + begin, count, total);
-    } else {
-      const float *first = operands[0] + begin, *second = operands[1] + begin;
-      for (int64_t i = 0; i < count; ++i) total[i] = first[i] + second[i];
-    }
-    for (int n = 2; n < num_operands; ++n) {
-      const float* values = operands[n] + begin;
-      for (int64_t i = 0; i < count; ++i) total[i] += values[i];
-    }
-    if (accumulate) {
-      for (int64_t i = 0; i < count; ++i) out[begin + i] += total[i];
-    } else {
-      std::copy_n(total, count, out + begin);
-    }
-  }
+  return std::span(room).first(count);
 }
 
 void Communicator::all_reduce(const TeamMember& member, Matrix<float> operand, Matrix<float> out,
                               bool accumulate) const {
   TW_CHECK(is_dense(operand) && is_dense(out));
+  if (group_->staging_) return all_reduce_over_hosts(member, operand, out, accumulate);
   const int64_t count = elements_of(out);
   uint64_t phase = exchange(member, operand);
-  const auto has_data = [&](int rank) { return operand_of(rank, phase).data != nullptr; };
-  bool all_have_data = true;
-  for (int rank = 0; rank < size(); ++rank) all_have_data = all_have_data && has_data(rank);
+  Operands room;
+  const auto operands = operands_of(phase, room);
+  const bool all_have_data =
+      std::ranges::none_of(operands, [](const float* data) { return data == nullptr; });
   const bool scatters =
       size() > 2 && all_have_data && count * static_cast<int64_t>(sizeof(float)) >= kScatterBytes;
   if (!scatters) {
-    sum(phase, member.share(count, kLine), out.data, accumulate);
+    const Range share = member.share(count, kFloatsPerLine);
+    sum_in_pairs(operands, share.begin, elements(out, share), accumulate);
     return;
   }
   // Each rank sums its share in place: no other reads that part of its operand meanwhile.
-  const Range mine = share_of(rank_, count);
-  const Range part = member.share(mine.size(), kLine);
-  sum(phase, {mine.begin + part.begin, mine.begin + part.end}, operand.data, false);
+  const Range part = part_of(member, {0, count});
+  sum_in_pairs(operands, part.begin, elements(operand, part), false);
   phase = exchange(member, operand);
-  const Range wanted = member.share(count, kLine);
+  const Range wanted = member.share(count, kFloatsPerLine);
   for (int rank = 0; rank < size(); ++rank) {
     const Range theirs = share_of(rank, count);
     const float* values = operand_of(rank, phase).data;
@@ -130,31 +123,44 @@ void Communicator::all_reduce(const TeamMember& member, Matrix<float> operand, M
 }
 
 Range Communicator::share_of(int rank, int64_t elements) const {
-  return partition(elements, rank, size(), kLine);
+  return partition(elements, rank, group_->num_local(), kFloatsPerLine);
+}
+
+Range Communicator::part_of(const TeamMember& member, Range block) const {
+  const Range mine = share_of(local_, block.size());
+  const Range part = member.share(mine.size(), kFloatsPerLine);
+  const int64_t begin = block.begin + mine.begin;
+  return {begin + part.begin, begin + part.end};
 }
 
 void Communicator::reduce_scatter(const TeamMember& member, Matrix<float> operand,
                                   Matrix<float> out) const {
   TW_CHECK(is_dense(operand) && is_dense(out));
+  TW_CHECK(!group_->staging_);
   const uint64_t phase = exchange(member, operand);
-  const Range mine = share_of(rank_, elements_of(out));
-  const Range part = member.share(mine.size(), kLine);
-  sum(phase, {mine.begin + part.begin, mine.begin + part.end}, out.data, false);
+  Operands room;
+  const Range part = part_of(member, {0, elements_of(out)});
+  sum_in_pairs(operands_of(phase, room), part.begin, elements(out, part), false);
 }
 
 void Communicator::all_gather(const TeamMember& member, Matrix<float> operand,
                               Matrix<float> out) const {
+  if (group_->staging_) return all_gather_over_hosts(member, operand, out);
   const uint64_t phase = exchange(member, operand);
-  if (out.data == nullptr) return;
+  if (out.data != nullptr) gather_local(member, phase, {0, out.rows}, out);
+}
+
+void Communicator::gather_local(const TeamMember& member, uint64_t phase, Range rows,
+                                Matrix<float> out) const {
   // Members divide columns, of which there are many even for one row.
-  const Range wanted = member.share(out.cols, kLine);
+  const Range wanted = member.share(out.cols, kFloatsPerLine);
   int64_t column = 0;
-  for (int rank = 0; rank < size(); ++rank) {
+  for (int rank = 0; rank < group_->num_local(); ++rank) {
     const Matrix<float> theirs = operand_of(rank, phase);
     const int64_t begin = std::max(wanted.begin, column);
     const int64_t end = std::min(wanted.end, column + theirs.cols);
-    for (int64_t row = 0; row < theirs.rows && begin < end; ++row) {
-      std::copy_n(theirs.row(row) + begin - column, end - begin, out.row(row) + begin);
+    for (int64_t row = rows.begin; row < rows.end && begin < end; ++row) {
+      std::copy_n(theirs.row(row) + begin - column, end - begin, out.row(row - rows.begin) + begin);
     }
     column += theirs.cols;
   }
@@ -162,9 +168,10 @@ void Communicator::all_gather(const TeamMember& member, Matrix<float> operand,
 
 void Communicator::broadcast(const TeamMember& member, int root, Matrix<float> operand,
                              Matrix<float> out) const {
+  TW_CHECK(!group_->staging_);
   const uint64_t phase = exchange(member, operand);
   const Matrix<float> source = operand_of(root, phase);
-  const Range wanted = member.share(source.cols, kLine);
+  const Range wanted = member.share(source.cols, kFloatsPerLine);
   for (int64_t row = 0; row < source.rows && !wanted.empty(); ++row) {
     std::copy_n(source.row(row) + wanted.begin, wanted.size(), out.row(row) + wanted.begin);
   }

@@ -8,11 +8,13 @@
 #include <random>
 #include <tuple>
 
+#include "parallel/summed_in_pairs.h"
 #include "parallel/team_group.h"
 
 namespace tw {
 namespace {
 
+using testing_support::in_pairs;
 using Shape = std::pair<int64_t, int64_t>;
 
 std::vector<int> team_sizes(int num_ranks) {
@@ -41,14 +43,6 @@ class Collectives : public ::testing::TestWithParam<int> {
     return operands;
   }
 
-  static std::vector<float> sum_in_order(const std::vector<std::vector<float>>& operands) {
-    std::vector<float> sum(operands[0].size(), 0.0f);
-    for (const auto& operand : operands) {
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += operand[i];
-    }
-    return sum;
-  }
-
   // body(communicator, member) on all members of all ranks.
   template <typename Body>
   void run(const Body& body) {
@@ -71,11 +65,11 @@ class Collectives : public ::testing::TestWithParam<int> {
   std::mt19937 random_{17};
 };
 
-TEST_P(Collectives, AllReduceSumsInOrderOfRanks) {
+TEST_P(Collectives, AllReduceSumsRanksInPairs) {
   for (const Shape& shape : kShapes) {
     for (const bool accumulate : {false, true}) {
       const auto operands = make_operands(shape.first * shape.second);
-      std::vector<float> expected = sum_in_order(operands);
+      std::vector<float> expected = in_pairs(operands);
       if (accumulate) {
         for (float& value : expected) value = 0.5f + value;
       }
@@ -128,10 +122,9 @@ TEST_P(Collectives, ARankWithoutAnOperandCountsAsZeros) {
   constexpr Shape kShape = {3, 40000};  // large enough to be scattered otherwise
   for (int absent = 0; absent < num_ranks(); ++absent) {
     auto operands = make_operands(kShape.first * kShape.second);
-    auto others = operands;
-    others.erase(others.begin() + absent);
-    const std::vector<float> expected =
-        others.empty() ? std::vector<float>(operands[0].size(), 0.0f) : sum_in_order(others);
+    auto with_zeros = operands;
+    std::ranges::fill(with_zeros[static_cast<size_t>(absent)], 0.0f);
+    const std::vector<float> expected = in_pairs(with_zeros);
     std::vector<std::vector<float>> outs(operands.size(), std::vector<float>(expected.size(), 1));
     run([&](const Communicator& communicator, const TeamMember& member) {
       const auto rank = static_cast<size_t>(communicator.rank());
@@ -147,7 +140,7 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsShare) {
   for (const Shape& shape : kShapes) {
     const int64_t count = shape.first * shape.second;
     auto operands = make_operands(count);
-    const std::vector<float> expected = sum_in_order(operands);
+    const std::vector<float> expected = in_pairs(operands);
     std::vector<std::vector<float>> outs(operands.size(), std::vector<float>(expected.size(), -1));
     run([&](const Communicator& communicator, const TeamMember& member) {
       const auto rank = static_cast<size_t>(communicator.rank());

@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kAliveInterval{1000};
+
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -81,12 +83,14 @@ class Inbox {
     return true;
   }
 
-  // Swaps the messages out; with `wait`, blocks until there are some or the inbox is closed.
-  // False once closed.
-  bool take(std::vector<Message>& out, bool wait) {
+  // Swaps the messages out; waits so long until there are some or the inbox is closed. False once
+  // closed.
+  bool take(std::vector<Message>& out, std::chrono::milliseconds wait) {
     out.clear();
     std::unique_lock lock(mutex_);
-    if (wait) arrived_.wait(lock, [this] { return closed_ || !messages_.empty(); });
+    if (wait.count() > 0) {
+      arrived_.wait_for(lock, wait, [this] { return closed_ || !messages_.empty(); });
+    }
     out.swap(messages_);
     return !closed_;
   }
@@ -169,6 +173,21 @@ class ThreadedEngine final : public Engine {
   const ModelLimits& limits() const override { return limits_; }
   const EngineConfig& config() const override { return config_; }
 
+  Status failure() const override {
+    std::lock_guard lock(failure_mutex_);
+    return failure_;
+  }
+  void on_failure(std::function<void()> hear) override {
+    {
+      std::lock_guard lock(failure_mutex_);
+      if (failure_) {
+        hears_failure_ = std::move(hear);
+        return;
+      }
+    }
+    hear();
+  }
+
   void shutdown() override {
     inbox_.close();
     std::lock_guard lock(join_mutex_);
@@ -185,7 +204,8 @@ class ThreadedEngine final : public Engine {
   }
 
   Status check(const Request& request) const;
-  static tl::unexpected<Error> shutting_down() {
+  tl::unexpected<Error> shutting_down() const {
+    if (const Status failed = failure(); !failed) return tl::unexpected(failed.error());
     return error(ErrorCode::unavailable, "the engine is shutting down");
   }
 
@@ -195,6 +215,7 @@ class ThreadedEngine final : public Engine {
   Status begin_profile(int64_t num_steps);
   Expected<std::unique_ptr<EngineProfile>> end_profile();
   void step();
+  void fail(const Error& problem);
   void process(const ScheduledSequence& entry, Matrix<const float> logits);
   void pool(const ScheduledSequence& entry);
   void score_labels(Sequence& sequence, std::span<const float> logits);
@@ -211,6 +232,7 @@ class ThreadedEngine final : public Engine {
   EngineOutput output_of(Sequence& sequence) const;
   void end(std::unique_ptr<Sequence> sequence, EngineOutput output);
   void end_with(std::unique_ptr<Sequence> sequence, FinishReason reason);
+  void end_with_error(std::unique_ptr<Sequence> sequence, const Error& problem);
   void publish(bool idle);
 
   const EngineConfig config_;
@@ -239,6 +261,10 @@ class ThreadedEngine final : public Engine {
   EngineStats stats_;
   Clock::time_point last_progress_ = Clock::now();
   bool idle_ = true;
+
+  mutable std::mutex failure_mutex_;
+  Status failure_;
+  std::function<void()> hears_failure_;
 
   std::mutex join_mutex_;
   std::thread thread_;
@@ -309,15 +335,30 @@ void ThreadedEngine::run() {
   for (;;) {
     const bool idle = scheduler_.idle();
     if (idle) publish(true);
-    const bool open = inbox_.take(messages_, idle);
+    const bool open = inbox_.take(messages_, idle ? kAliveInterval : std::chrono::milliseconds(0));
     for (Message& message : messages_) handle(message);
     if (!open) break;
-    if (!scheduler_.idle()) step();
+    if (!scheduler_.idle()) {
+      step();
+    } else if (messages_.empty()) {
+      if (const Status status = model_->keep_alive(); !status) fail(status.error());
+    }
   }
+  const Status failed = failure();
   for (auto& sequence : scheduler_.remove_all()) {
-    end_with(std::move(sequence), FinishReason::abort);
+    if (failed) {
+      end_with(std::move(sequence), FinishReason::abort);
+    } else {
+      end_with_error(std::move(sequence), failed.error());
+    }
   }
   publish(true);
+  std::function<void()> hear;
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!failed) hear = std::move(hears_failure_);
+  }
+  if (hear) hear();
 }
 
 void ThreadedEngine::handle(Message& message) {
@@ -376,6 +417,7 @@ void ThreadedEngine::step() {
                         .num_seqs = batch.num_seqs()};
   const Matrix<const float> logits = model_->forward(batch);
   event.forwarded_ns = nanoseconds(Clock::now());
+  if (const Status status = model_->health(); !status) return fail(status.error());
   counters_.forward_seconds_total +=
       static_cast<double>(event.forwarded_ns - event.scheduled_ns) * 1e-9;
   model_->add_costs(batch, counters_.rank_costs);
@@ -399,6 +441,16 @@ void ThreadedEngine::step() {
   }
   expert_balancer_.after_step();
   publish(false);
+}
+
+// Nothing can be computed any more: what runs and what comes is told why.
+void ThreadedEngine::fail(const Error& problem) {
+  log::error("the engine stops: {}", problem.message);
+  {
+    std::lock_guard lock(failure_mutex_);
+    failure_ = tl::unexpected(problem);
+  }
+  inbox_.close();
 }
 
 void ThreadedEngine::draft() {
@@ -650,6 +702,13 @@ void ThreadedEngine::end_with(std::unique_ptr<Sequence> sequence, FinishReason r
   end(std::move(sequence), std::move(output));
 }
 
+void ThreadedEngine::end_with_error(std::unique_ptr<Sequence> sequence, const Error& problem) {
+  EngineOutput output = output_of(*sequence);
+  output.finish_reason = FinishReason::error;
+  output.error = problem;
+  end(std::move(sequence), std::move(output));
+}
+
 void ThreadedEngine::publish(bool idle) {
   counters_.num_running = scheduler_.num_running();
   counters_.num_preemptions = scheduler_.num_preemptions();
@@ -714,15 +773,22 @@ Status check_config(const EngineConfig& config) {
   return {};
 }
 
-}  // namespace
+// A model that is ready to compute.
+struct PreparedModel {
+  CpuFeatures features;
+  std::unique_ptr<Drafter> drafter;
+  int64_t context_length = 0;
+  int32_t num_pages = 0;
+};
 
-Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, EngineConfig config,
-                                                 std::unique_ptr<Model> draft_model) {
+// On all hosts alike: their configurations are the same.
+Expected<PreparedModel> prepare(Model& model, EngineConfig& config,
+                                std::unique_ptr<Model> draft_model) {
   if (Status status = check_config(config); !status) return forward_error(status);
   auto features = usable_cpu_features();
   if (!features) return forward_error(features);
-  const ModelLimits& limits = model->limits();
-  auto drafter = make_drafter(config, *model, std::move(draft_model), *features);
+  const ModelLimits& limits = model.limits();
+  auto drafter = make_drafter(config, model, std::move(draft_model), *features);
   if (!drafter) return forward_error(drafter);
   int64_t context_length = limits.max_position_embeddings;
   if (config.context_length > context_length) {
@@ -738,28 +804,46 @@ Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, E
     log::info("The model has recurrent states, which can't be cut: prompts share no prefixes");
     config.disable_radix_cache = true;
   }
-  auto num_pages = kv_pages(config, {detect_memory_limits(), resident_memory(), kv_bytes_per_token,
-                                     max_seqs * limits.state_bytes_per_sequence, context_length});
-  if (!num_pages) return forward_error(num_pages);
+  const auto num_pages = model.agree_on_pages(
+      kv_pages(config, {detect_memory_limits(), resident_memory(), kv_bytes_per_token,
+                        max_seqs * limits.state_bytes_per_sequence, context_length}));
+  if (!num_pages) return tl::unexpected(num_pages.error());
   Status status =
-      model->prepare(*num_pages, config.page_size,
-                     config.chunked_prefill_size + max_seqs + (*drafter ? kMaxDraftsOfAll : 0),
-                     max_seqs + (config.speculative_eagle_topk > 1 ? kMaxDraftsOfAll : 0));
+      model.prepare(*num_pages, config.page_size,
+                    config.chunked_prefill_size + max_seqs + (*drafter ? kMaxDraftsOfAll : 0),
+                    max_seqs + (config.speculative_eagle_topk > 1 ? kMaxDraftsOfAll : 0));
   if (status && *drafter) {
     status =
         (*drafter)->prepare(*num_pages, config.page_size, config.chunked_prefill_size, max_seqs);
   }
   if (!status) return forward_error(status);
-  const SchedulerConfig scheduler_config{*num_pages,
+  return PreparedModel{*features, std::move(*drafter), context_length, *num_pages};
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Model> model, EngineConfig config,
+                                                 std::unique_ptr<Model> draft_model) {
+  auto prepared = prepare(*model, config, std::move(draft_model));
+  if (!prepared) return forward_error(prepared);
+  const Drafter* drafter = prepared->drafter.get();
+  const SchedulerConfig scheduler_config{prepared->num_pages,
                                          config.page_size,
                                          config.chunked_prefill_size,
-                                         max_seqs,
+                                         config.max_running_requests,
                                          !config.disable_radix_cache,
-                                         *drafter ? config.speculative_num_draft_tokens : 0,
-                                         *drafter && (*drafter)->kv_bytes_per_token() > 0,
-                                         *drafter && (*drafter)->wants_states()};
-  return std::make_unique<ThreadedEngine>(std::move(model), std::move(*drafter), config,
-                                          scheduler_config, context_length, *features);
+                                         drafter ? config.speculative_num_draft_tokens : 0,
+                                         drafter && drafter->kv_bytes_per_token() > 0,
+                                         drafter && drafter->wants_states()};
+  return std::make_unique<ThreadedEngine>(std::move(model), std::move(prepared->drafter), config,
+                                          scheduler_config, prepared->context_length,
+                                          prepared->features);
+}
+
+Status Engine::follow(std::unique_ptr<Model> model, EngineConfig config) {
+  if (auto prepared = prepare(*model, config, nullptr); !prepared) return forward_error(prepared);
+  model->adopt_caller();
+  return model->follow();
 }
 
 }  // namespace tw

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,6 +72,10 @@ class Engine {
   // loaded with its next_token_model().
   static Expected<std::unique_ptr<Engine>> create(std::unique_ptr<Model> model, EngineConfig config,
                                                   std::unique_ptr<Model> draft_model = nullptr);
+  // What other hosts than the first do with their part of the model, with the same configuration:
+  // they prepare it and compute what the first host's engine says, until that shuts down. The
+  // caller leads the compute threads from then on.
+  static Status follow(std::unique_ptr<Model> model, EngineConfig config);
   virtual ~Engine() = default;
 
   // Queues a request and returns its id. Fails (and never calls the sink) when the prompt is
@@ -106,6 +111,11 @@ class Engine {
   virtual EngineStats stats() const = 0;
   virtual const ModelLimits& limits() const = 0;
   virtual const EngineConfig& config() const = 0;
+
+  // Why the engine has stopped by itself, if it has: a host is gone. All requests have been told.
+  virtual Status failure() const = 0;
+  // Calls `hear` when that happens, on the engine thread, or now if it has happened. Once.
+  virtual void on_failure(std::function<void()> hear) = 0;
 
   // Refuses new requests, aborts the running ones and stops the thread. Idempotent.
   virtual void shutdown() = 0;

@@ -91,6 +91,17 @@ class Model {
   // Moves the experts of one of these layers, between two steps. On failure they stay.
   virtual Status place_experts(size_t layer, const ExpertPlacement& placement) { return {}; }
 
+  // Of several hosts (models/host_parallel.h), all of them: the pages that every host has room for,
+  // where this one has it for `own`. Fails on all hosts if one has none.
+  virtual Expected<int32_t> agree_on_pages(Expected<int32_t> own) { return own; }
+  // Whether the last forward() computed anything: not if a host was gone. It stays so.
+  virtual Status health() const { return {}; }
+  // Called about every second while there is nothing to compute.
+  virtual Status keep_alive() { return {}; }
+  // On other hosts than the first, instead of forward(): computes what that one does until it
+  // stops.
+  virtual Status follow() { return {}; }
+
   // Ranks that hold a part of the model each, with threads and memory of their own.
   virtual int num_ranks() const { return 1; }
   // Adds what forward(batch) moves and computes on each of them: [num_ranks].

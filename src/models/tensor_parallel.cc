@@ -1,7 +1,10 @@
 #include "models/tensor_parallel.h"
 
+#include <iterator>
+#include <sstream>
 #include <vector>
 
+#include "models/host_parallel.h"
 #include "models/registry.h"
 
 namespace tw {
@@ -16,6 +19,24 @@ Status on_all_ranks(TeamGroup& teams, const Body& body) {
     if (!status) return std::move(status);
   }
   return {};
+}
+
+std::vector<int> team_sizes(TeamGroup& teams) {
+  std::vector<int> sizes;
+  for (int rank = 0; rank < teams.num_ranks(); ++rank) sizes.push_back(teams.team(rank).size());
+  return sizes;
+}
+
+// Threads of the ranks of all hosts.
+Expected<std::vector<int>> gather_sizes(HostLink& hosts, const std::vector<int>& own) {
+  const auto texts = hosts.all_gather(fmt::format("{}", fmt::join(own, " ")));
+  if (!texts) return tl::unexpected(texts.error());
+  std::vector<int> sizes;
+  for (const std::string& text : *texts) {
+    std::istringstream numbers(text);
+    sizes.insert(sizes.end(), std::istream_iterator<int>(numbers), {});
+  }
+  return sizes;
 }
 
 class TensorParallelNextToken final : public NextTokenModel {
@@ -61,17 +82,19 @@ class TensorParallelNextToken final : public NextTokenModel {
 
 class TensorParallelModel final : public Model {
  public:
-  explicit TensorParallelModel(TeamGroup& teams, const std::vector<int>& sizes)
-      : teams_(teams), group_(sizes), ranks_(sizes.size()) {
+  explicit TensorParallelModel(TeamGroup& teams, HostLink* hosts)
+      : teams_(teams),
+        group_(team_sizes(teams), hosts),
+        ranks_(static_cast<size_t>(teams.num_ranks())) {
     for (int rank = 0; rank < teams.num_ranks(); ++rank) communicators_.emplace_back(group_, rank);
   }
 
-  Status load(const WeightLoader& loader, const std::vector<int>& sizes) {
-    const std::vector<TensorShard> shards = make_tensor_shards(sizes);
+  // `shards`: of the ranks of all hosts.
+  Status load(const WeightLoader& loader, const std::vector<TensorShard>& shards) {
     const Status status = on_all_ranks(teams_, [&](int rank) -> Status {
       WeightLoader own(loader.checkpoint, teams_.team(rank), loader);
-      own.shard = shards[static_cast<size_t>(rank)];
       own.communicator = &communicators_[static_cast<size_t>(rank)];
+      own.shard = shards[static_cast<size_t>(own.communicator->rank())];
       // Ranks read the same tensors at about the same time: one of them tells.
       if (rank > 0) own.on_progress = nullptr;
       auto model = load_model(own);
@@ -185,20 +208,28 @@ class TensorParallelModel final : public Model {
 
 }  // namespace
 
-Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGroup& teams) {
-  if (const int groups = loader.experts.num_groups; teams.num_ranks() % groups != 0) {
+Expected<std::unique_ptr<Model>> load_model(const WeightLoader& loader, TeamGroup& teams,
+                                            HostLink* hosts) {
+  const int num_ranks = teams.num_ranks() * (hosts != nullptr ? hosts->num_hosts() : 1);
+  if (const int groups = loader.experts.num_groups; num_ranks % groups != 0) {
     return error(ErrorCode::invalid_argument,
                  "--ep {}: the {} ranks (--tp) do not form as many groups of equal size; use a "
                  "divisor of {}",
-                 groups, teams.num_ranks(), teams.num_ranks());
+                 groups, num_ranks, num_ranks);
   }
-  if (teams.num_ranks() == 1)
-    return load_model(WeightLoader(loader.checkpoint, teams.team(0), loader));
-  std::vector<int> sizes;
-  for (int rank = 0; rank < teams.num_ranks(); ++rank) sizes.push_back(teams.team(rank).size());
-  auto model = std::make_unique<TensorParallelModel>(teams, sizes);
-  if (Status status = model->load(loader, sizes); !status) return forward_error(status);
-  return model;
+  if (num_ranks == 1) return load_model(WeightLoader(loader.checkpoint, teams.team(0), loader));
+  std::vector<int> sizes = team_sizes(teams);
+  if (hosts != nullptr) {
+    auto of_all = gather_sizes(*hosts, sizes);
+    if (!of_all) return forward_error(of_all);
+    sizes = std::move(*of_all);
+  }
+  auto model = std::make_unique<TensorParallelModel>(teams, hosts);
+  Status status = model->load(loader, make_tensor_shards(sizes));
+  if (hosts != nullptr) status = hosts->agree(status);
+  if (!status) return forward_error(status);
+  if (hosts == nullptr) return model;
+  return make_host_parallel(std::move(model), *hosts);
 }
 
 }  // namespace tw

@@ -114,6 +114,9 @@ class FakeEngine final : public Engine {
   const ModelLimits& limits() const override { return limits_; }
   const EngineConfig& config() const override { return config_; }
 
+  Status failure() const override { return {}; }
+  void on_failure(std::function<void()>) override {}
+
   void shutdown() override {
     {
       std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include "apps/commands.h"
 #include "apps/interrupt.h"
 #include "apps/model_session.h"
+#include "apps/on_hosts.h"
 #include "apps/sampling_options.h"
 #include "apps/terminal_generation.h"
 #include "core/log.h"
@@ -43,9 +44,9 @@ Status write_profile(const ModelSession& session, const std::string& path) {
   return (*profile)->write_trace(path);
 }
 
-Status generate(GenerateOptions options) {
+Status generate(GenerateOptions options, HostLink* link) {
   options.model.measure_machine = !options.profile.empty();
-  auto session = ModelSession::open(options.model);
+  auto session = ModelSession::open(options.model, link);
   if (!session) return forward_error(session);
   auto prompt = encode_prompt(*session, options);
   if (!prompt) return forward_error(prompt);
@@ -82,6 +83,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   options->model.engine.max_running_requests = 1;
   options->model.add_to(*command);
   options->model.add_adapter_to(*command);
+  options->model.hosts.add_to(*command);
   options->sampling.add_to(*command);
   command->add_option("--prompt,-p", options->prompt, "The text to continue (-: read from stdin)")
       ->required();
@@ -92,9 +94,10 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
-    } else if (status = generate(*options); !status) {
-      exit_code = report(status.error());
+      return;
     }
+    exit_code =
+        run_on_hosts(options->model, [&](HostLink* link) { return generate(*options, link); });
   });
 }
 

@@ -188,6 +188,12 @@ void ModelOptions::add_adapters_to(CLI::App& command) {
       ->group("Adapters");
 }
 
+EngineConfig ModelOptions::engine_config() const {
+  EngineConfig config = engine;
+  config.context_length = context_length;
+  return config;
+}
+
 Expected<std::filesystem::path> ModelOptions::locate() const {
   return fetch_model(model_path, revision, HubSettings::from_environment());
 }

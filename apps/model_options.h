@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/expert_options.h"
+#include "apps/host_options.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "engine/engine.h"
@@ -28,6 +29,7 @@ struct ModelOptions {
   std::string numa = "auto";  // see parallel/placement.h
   std::string cpu_bind;
   ExpertOptions experts;
+  HostOptions hosts;
   int64_t context_length = 0;    // 0: the model's
   bool measure_machine = false;  // what it can do at most, before the model is loaded
   LogOptions log;
@@ -39,6 +41,8 @@ struct ModelOptions {
   std::string lora_path;                // folder of the one adapter of a terminal's command
 
   bool takes_adapters() const { return enable_lora || !lora_paths.empty() || !lora_path.empty(); }
+
+  EngineConfig engine_config() const;
 
   // Where the model lies: a hub's one is fetched first.
   Expected<std::filesystem::path> locate() const;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "apps/host_fields.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
@@ -11,6 +12,7 @@
 #include "hub/model_fetch.h"
 #include "models/tensor_parallel.h"
 #include "parallel/communicator.h"
+#include "parallel/host_agreement.h"
 #include "weights/lora_checkpoint.h"
 #include "weights/tokenizer_source.h"
 
@@ -59,7 +61,7 @@ Expected<kernels::KvType> parse_kv_cache_dtype(const std::string& name) {
 
 Expected<std::unique_ptr<TeamGroup>> make_teams(const ModelOptions& options) {
   PlacementOptions wanted;
-  wanted.num_ranks = options.tensor_parallel_size;
+  wanted.num_ranks = options.tensor_parallel_size / options.hosts.num_hosts;
   wanted.numa = options.numa;
   wanted.cpu_bind = options.cpu_bind;
   wanted.num_threads = options.threads;
@@ -101,8 +103,8 @@ int64_t total_bytes(const Checkpoint& checkpoint) {
 
 // Known before anything is loaded: weights that a node has no room for end up on another, and are
 // read from there at every step.
-void warn_of_small_nodes(const Checkpoint& checkpoint, const TeamGroup& teams) {
-  const int64_t share = total_bytes(checkpoint) / teams.num_ranks();
+void warn_of_small_nodes(const Checkpoint& checkpoint, const TeamGroup& teams, int num_ranks) {
+  const int64_t share = total_bytes(checkpoint) / num_ranks;
   for (const NumaNode& node : detect_topology().nodes) {
     int64_t needed = 0;
     for (int rank = 0; rank < teams.num_ranks(); ++rank) {
@@ -140,7 +142,7 @@ void measure_ranks(ModelSession& session) {
 // pinned: what it touches first lies where it is read.
 Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
                                               const ModelSession& session,
-                                              const Checkpoint& checkpoint) {
+                                              const Checkpoint& checkpoint, HostLink* link) {
   auto precision = parse_dtype(options.dtype);
   if (!precision) return forward_error(precision);
   auto kv_type = parse_kv_cache_dtype(options.kv_cache_dtype);
@@ -169,12 +171,12 @@ Expected<std::unique_ptr<Model>> load_weights(const ModelOptions& options,
     loader.eagle_head = session.eagle_checkpoint.get();
     loader.experts = {options.experts.parallel_size, options.experts.num_redundant, &expected};
   }
-  warn_of_small_nodes(checkpoint, *session.teams);
+  warn_of_small_nodes(checkpoint, *session.teams, options.tensor_parallel_size);
   if (!options.quantization.name.empty()) loader.quantization = options.quantization;
   Expected<std::unique_ptr<Model>> model;
   std::thread([&] {
     session.teams->adopt_caller();
-    model = load_model(loader, *session.teams);
+    model = load_model(loader, *session.teams, link);
   }).join();
   return model;
 }
@@ -230,7 +232,7 @@ Expected<std::unique_ptr<Model>> load_draft_model(const ModelOptions& options,
   as_it_is.lora_paths.clear();
   as_it_is.lora_path.clear();
   as_it_is.enable_lora = false;
-  return load_weights(as_it_is, session, *session.draft_checkpoint);
+  return load_weights(as_it_is, session, *session.draft_checkpoint, nullptr);
 }
 
 Status load_adapter(const ModelOptions& options, ModelSession& session) {
@@ -269,16 +271,8 @@ void log_machine(const ModelSession& session) {
             memory.limited_by_cgroup ? " (cgroup limit)" : "");
 }
 
-}  // namespace
-
-Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
-  auto source = checkpoint.tokenizer_source();
-  if (!source) return forward_error(source);
-  if (source->gguf) return Tokenizer::from_gguf(*source->gguf);
-  return Tokenizer::from_json(source->tokenizer_json, checkpoint.path().string());
-}
-
-Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
+// Machine and checkpoint.
+Expected<ModelSession> open_checkpoint(const ModelOptions& options) {
   ModelSession session;
   auto features = usable_cpu_features();
   if (!features) return forward_error(features);
@@ -295,6 +289,39 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
   auto checkpoint = Checkpoint::open(*path);
   if (!checkpoint) return forward_error(checkpoint);
   session.checkpoint = std::move(*checkpoint);
+  return session;
+}
+
+// What is wrong on one host is wrong for all of them.
+Status agree_on_start(HostLink& link, const ModelOptions& options,
+                      const Expected<ModelSession>& opened) {
+  Status status = opened ? Status() : Status(tl::unexpected(opened.error()));
+  if (status = link.agree(status); !status) return status;
+  const auto fields = fields_of_host(options, opened->features, *opened->checkpoint);
+  if (status = link.agree(fields ? Status() : Status(tl::unexpected(fields.error()))); !status) {
+    return status;
+  }
+  return compare_hosts(link, *fields);
+}
+
+}  // namespace
+
+Expected<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
+  auto source = checkpoint.tokenizer_source();
+  if (!source) return forward_error(source);
+  if (source->gguf) return Tokenizer::from_gguf(*source->gguf);
+  return Tokenizer::from_json(source->tokenizer_json, checkpoint.path().string());
+}
+
+Expected<ModelSession> ModelSession::load(const ModelOptions& options, HostLink* link) {
+  auto opened = open_checkpoint(options);
+  if (link != nullptr) {
+    if (Status status = agree_on_start(*link, options, opened); !status) {
+      return forward_error(status);
+    }
+  }
+  if (!opened) return opened;
+  ModelSession session = std::move(*opened);
   if (const size_t nodes = detect_topology().nodes.size();
       nodes > 1 && options.tensor_parallel_size == 1) {
     log::info("{} memory nodes: --tp {} would give each its own part of the weights", nodes, nodes);
@@ -304,16 +331,16 @@ Expected<ModelSession> ModelSession::load(const ModelOptions& options) {
     if (!head) return forward_error(head);
     session.eagle_checkpoint = std::move(*head);
   }
-  auto model = load_weights(options, session, *session.checkpoint);
+  auto model = load_weights(options, session, *session.checkpoint, link);
   if (!model) return forward_error(model);
   session.model = std::move(*model);
   return session;
 }
 
-Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
+Expected<ModelSession> ModelSession::open(const ModelOptions& options, HostLink* link) {
   const auto begin = std::chrono::steady_clock::now();
   if (Status status = check_speculation(options); !status) return forward_error(status);
-  auto loaded = load(options);
+  auto loaded = load(options, link);
   if (!loaded) return loaded;
   ModelSession session = std::move(*loaded);
 
@@ -322,8 +349,7 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
   session.tokenizer = std::move(*tokenizer);
   if (Status status = load_chat_template(options, session); !status) return forward_error(status);
 
-  EngineConfig engine_config = options.engine;
-  engine_config.context_length = options.context_length;
+  EngineConfig engine_config = options.engine_config();
   engine_config.eos_token_ids = eos_token_ids(session);
   const int64_t kv_bytes_per_token = session.model->limits().kv_bytes_per_token;
   std::unique_ptr<Model> draft_model;
@@ -344,6 +370,13 @@ Expected<ModelSession> ModelSession::open(const ModelOptions& options) {
       session.engine->stats().kv_tokens_capacity, kv_bytes_per_token,
       static_cast<double>(resident_memory()) / (1 << 20));
   return session;
+}
+
+Status ModelSession::follow(const ModelOptions& options, HostLink& link) {
+  auto session = load(options, &link);
+  if (!session) return forward_error(session);
+  log::info("host {} of {} has loaded its part", link.host(), link.num_hosts());
+  return Engine::follow(std::move(session->model), options.engine_config());
 }
 
 }  // namespace tw

@@ -11,6 +11,7 @@
 #include "core/machine_limits.h"
 #include "core/status.h"
 #include "engine/engine.h"
+#include "parallel/host_link.h"
 #include "parallel/team_group.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -39,9 +40,12 @@ struct ModelSession {
   double load_seconds = 0;
 
   // Checkpoint and model alone.
-  static Expected<ModelSession> load(const ModelOptions& options);
-  // load(), then tokenizer, chat template and a running engine.
-  static Expected<ModelSession> open(const ModelOptions& options);
+  static Expected<ModelSession> load(const ModelOptions& options, HostLink* link = nullptr);
+  // load(), then tokenizer, chat template and a running engine. `link`: this is the first of
+  // several hosts; null: the only one.
+  static Expected<ModelSession> open(const ModelOptions& options, HostLink* link = nullptr);
+  // What the other hosts do with the same options: they compute their part until the first stops.
+  static Status follow(const ModelOptions& options, HostLink& link);
 };
 
 }  // namespace tw

@@ -25,6 +25,8 @@ struct PlanOptions {
   std::string kv_cache_dtype = "auto";
   std::string machine;  // file; empty: this machine, measured
   PlanQuestion question;
+  double link_gigabits = 100;
+  double link_microseconds = 10;
   bool json = false;
 };
 
@@ -77,9 +79,19 @@ void print(const PlanOptions& options, const MachineDescription& machine, const 
       question.batch_size == 1 ? "" : fmt::format(" of each of {} requests", question.batch_size));
   fmt::print("TPOT      {:.1f} ms, {:.1f} tokens/s in all\n", answer.tpot * 1e3,
              answer.output_rate);
+  if (question.num_hosts > 1) {
+    fmt::print(
+        "network   {} messages of {:.0f} KB from a host to others for each step of decoding: "
+        "{:.2f} ms\n",
+        answer.decode.sent.messages,
+        static_cast<double>(answer.decode.sent.bytes) /
+            static_cast<double>(answer.decode.sent.messages) / 1e3,
+        answer.decode.seconds * 1e3);
+  }
   if (answer.tensor_parallel > 1) {
-    fmt::print("layout    --tp {}: a rank per memory node, each with its part of the weights\n",
-               answer.tensor_parallel);
+    fmt::print("layout    --tp {}{}: a rank per memory node, each with its part of the weights\n",
+               answer.tensor_parallel,
+               question.num_hosts > 1 ? fmt::format(" --nnodes {}", question.num_hosts) : "");
   }
 }
 
@@ -95,7 +107,10 @@ Json to_json(const ModelCosts& model, const PlanAnswer& answer) {
           {"ttft_seconds", answer.ttft},
           {"tpot_seconds", answer.tpot},
           {"output_tokens_per_second", answer.output_rate},
-          {"tensor_parallel_size", answer.tensor_parallel}};
+          {"tensor_parallel_size", answer.tensor_parallel},
+          {"messages_per_step", answer.decode.sent.messages},
+          {"message_bytes_per_step", answer.decode.sent.bytes},
+          {"network_seconds_per_step", answer.decode.seconds}};
 }
 
 Status plan(const PlanOptions& options) {
@@ -108,8 +123,10 @@ Status plan(const PlanOptions& options) {
   const auto kv_bytes = kv_bytes_per_token(**checkpoint, options);
   if (!kv_bytes) return tl::unexpected(kv_bytes.error());
   model.kv_bytes_per_token = *kv_bytes;
-  const auto machine = machine_of(options);
+  auto machine = machine_of(options);
   if (!machine) return tl::unexpected(machine.error());
+  machine->link_bandwidth = options.link_gigabits * 1e9 / 8;
+  machine->link_latency = options.link_microseconds * 1e-6;
   const PlanAnswer answer = make_plan(*machine, model, options.question);
   if (options.json) {
     fmt::print("{}\n", dump_json(to_json(model, answer), 2));
@@ -145,6 +162,13 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{1}, kMost));
   option("--batch-size", options->question.batch_size, "Requests side by side")
       ->check(CLI::Range(int64_t{1}, kMost));
+  option("--nnodes", options->question.num_hosts, "Such machines that compute together")
+      ->check(CLI::Range(1, 64));
+  option("--link-gbps", options->link_gigabits, "Gigabits/s of a machine's link to the others")
+      ->check(CLI::Range(0.001, 1e6));
+  option("--link-latency", options->link_microseconds,
+         "Microseconds until a short message is there")
+      ->check(CLI::Range(0.0, 1e6));
   command->add_flag("--json", options->json, "One JSON object instead of text");
   command->callback([options, &exit_code] {
     Status status = configure_log({});

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/engine.h"
+#include "parallel/host_traffic.h"
 
 namespace tw {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr double kDecodeShare = 0.8;
 constexpr double kPrefillShare = 0.5;
 constexpr int64_t kAround = int64_t{1} << 30;  // activations, tokenizer, buffers
+constexpr int64_t kChunk = 512;                // prompt tokens of a step
 
 double positive(const Json& json, const char* name) {
   const Json value = json.value(name, Json());
@@ -100,6 +102,12 @@ ModelCosts ModelCosts::of(const Checkpoint& checkpoint, const std::string& quant
     const Json value = fields.value(name, Json());
     if (value.is_number_integer()) costs.experts_per_token = value.get<int64_t>();
   }
+  const auto number = [&fields](const char* name) {
+    const Json value = fields.value(name, Json());
+    return value.is_number_integer() ? value.get<int64_t>() : 0;
+  };
+  costs.num_layers = number("num_hidden_layers");
+  costs.hidden_size = number("hidden_size");
   const bool tied = fields.value("tie_word_embeddings", Json(false)) == true;
   costs.is_quantized = !quantization.empty() && quantization != "fp8";
   for (const StoredTensor& tensor : checkpoint.tensors()) {
@@ -144,12 +152,28 @@ double ModelCosts::step_bytes(int64_t batch) const {
   return static_cast<double>(dense_bytes) + chosen * static_cast<double>(expert_bytes);
 }
 
+StepTraffic step_traffic(const MachineDescription& machine, const ModelCosts& model, int num_hosts,
+                         int64_t num_tokens) {
+  StepTraffic traffic;
+  if (num_hosts == 1) return traffic;
+  const int64_t num_sums = 2 * model.num_layers + 1;
+  const HostTraffic each = all_reduce_traffic(num_hosts, 0, num_tokens * model.hidden_size);
+  traffic.sent = {num_sums * each.messages, num_sums * each.bytes};
+  // Messages to all others go at the same time, and share the link.
+  const auto exchanges = static_cast<double>(each.messages / (num_hosts - 1));
+  traffic.seconds =
+      static_cast<double>(num_sums) *
+      (exchanges * machine.link_latency + static_cast<double>(each.bytes) / machine.link_bandwidth);
+  return traffic;
+}
+
 PlanAnswer make_plan(const MachineDescription& machine, const ModelCosts& model,
                      const PlanQuestion& question) {
   PlanAnswer answer;
   const auto batch = static_cast<double>(question.batch_size);
   const int64_t length = question.prompt_tokens + question.output_tokens;
-  answer.weight_bytes = static_cast<double>(model.weight_bytes);
+  const auto hosts = static_cast<double>(question.num_hosts);
+  answer.weight_bytes = static_cast<double>(model.weight_bytes) / hosts;
   answer.kv_bytes = batch * static_cast<double>(length * model.kv_bytes_per_token);
   answer.memory_needed = answer.weight_bytes + answer.kv_bytes + kAround;
   const double usable =
@@ -168,15 +192,21 @@ PlanAnswer make_plan(const MachineDescription& machine, const ModelCosts& model,
   const double prompts = batch * static_cast<double>(question.prompt_tokens);
   // Even a short prompt reads all weights that it uses.
   answer.ttft = std::max(prompts * operations / rate,
-                         model.step_bytes(static_cast<int64_t>(prompts)) / bandwidth);
+                         model.step_bytes(static_cast<int64_t>(prompts)) / bandwidth) /
+                hosts;
+  const auto chunk = std::min(kChunk, static_cast<int64_t>(prompts));
+  answer.ttft += prompts / static_cast<double>(chunk) *
+                 step_traffic(machine, model, question.num_hosts, chunk).seconds;
   // In the middle of the generation.
   const double context = batch * static_cast<double>(question.prompt_tokens) +
                          batch * static_cast<double>(question.output_tokens) / 2;
   const double read = model.step_bytes(question.batch_size) +
                       context * static_cast<double>(model.kv_bytes_per_token);
-  answer.tpot = std::max(read / bandwidth, batch * operations / rate);
+  answer.decode = step_traffic(machine, model, question.num_hosts, question.batch_size);
+  answer.tpot =
+      std::max(read / bandwidth, batch * operations / rate) / hosts + answer.decode.seconds;
   answer.output_rate = batch / answer.tpot;
-  answer.tensor_parallel = machine.num_nodes;
+  answer.tensor_parallel = machine.num_nodes * question.num_hosts;
   return answer;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/json.h"
 #include "core/status.h"
+#include "parallel/host_link.h"
 #include "weights/checkpoint.h"
 
 namespace tw {
@@ -20,6 +21,9 @@ struct MachineDescription {
   double float_rate = 0;
   int64_t memory_bytes = 0;
   int num_nodes = 1;
+  // To other hosts like it: bytes/s of its link, and seconds until a short message is there.
+  double link_bandwidth = 12.5e9;
+  double link_latency = 10e-6;
 
   // `source` stands before messages.
   static Expected<MachineDescription> parse(const Json& json, const std::string& source);
@@ -36,6 +40,8 @@ struct ModelCosts {
   int64_t experts_per_token = 0;
   int64_t kv_bytes_per_token = 0;
   bool is_quantized = false;
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
 
   // `quantization`: empty, or a format that bf16 weights get at load. The KV cache is not looked
   // at.
@@ -51,7 +57,19 @@ struct PlanQuestion {
   int64_t prompt_tokens = 1024;
   int64_t output_tokens = 128;
   int64_t batch_size = 1;  // sequences
+  int num_hosts = 1;
 };
+
+// What the first of several hosts sends in a step, and how long all wait for messages.
+struct StepTraffic {
+  HostTraffic sent;
+  double seconds = 0;
+};
+
+// The sums behind the embedding and behind the two blocks of each layer. What the first host says
+// of the batch and the logits that it gets are left out: kilobytes, and once for each step.
+StepTraffic step_traffic(const MachineDescription& machine, const ModelCosts& model, int num_hosts,
+                         int64_t num_tokens);
 
 struct PlanAnswer {
   double weight_bytes = 0;
@@ -61,10 +79,13 @@ struct PlanAnswer {
   int64_t max_tokens = 0;  // that the KV cache can hold
   double ttft = 0;         // seconds, of prompts that come together
   double tpot = 0;
-  double output_rate = 0;  // tokens/s of all sequences while they decode
-  int tensor_parallel = 1;
+  double output_rate = 0;   // tokens/s of all sequences while they decode
+  int tensor_parallel = 1;  // ranks of all hosts
+  StepTraffic decode;       // of a step in which each sequence has a token
 };
 
+// Weights and work are divided among hosts; keys and values are counted whole on each, as latent
+// attention has them.
 PlanAnswer make_plan(const MachineDescription& machine, const ModelCosts& model,
                      const PlanQuestion& question);
 

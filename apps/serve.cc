@@ -4,6 +4,7 @@
 #include "apps/commands.h"
 #include "apps/descriptor_limit.h"
 #include "apps/model_session.h"
+#include "apps/on_hosts.h"
 #include "apps/served_model.h"
 #include "core/log.h"
 #include "http/http_server.h"
@@ -24,6 +25,7 @@ void ServeOptions::add_to(CLI::App& command) {
   model.measure_machine = true;
   model.add_to(command);
   model.add_adapters_to(command);
+  model.hosts.add_to(command);
   const auto option = [&](const char* flags, auto& value, const std::string& help) {
     return command.add_option(flags, value, help)->capture_default_str()->group("Server");
   };
@@ -66,11 +68,12 @@ std::string curl_example(const std::string& url, const ServeOptions& options, bo
                      body);
 }
 
-Status serve(ServeOptions options) {
+// `link`: to the other hosts; null: there are none.
+Status serve(ServeOptions options, HostLink* link) {
   if (Status status = options.served.check(); !status) return status;
   auto address = BoundAddress::bind(options.server.host, options.server.port);
   if (!address) return forward_error(address);
-  auto session = ModelSession::open(options.model);
+  auto session = ModelSession::open(options.model, link);
   if (!session) return forward_error(session);
   auto model = make_served_model(options.served, options.model, *session);
   if (!model) return forward_error(model);
@@ -86,13 +89,14 @@ Status serve(ServeOptions options) {
   auto server = HttpServer::create(service, std::move(*address));
   if (!server) return forward_error(server);
   (*server)->stop_on_signals();
+  session->engine->on_failure([&server] { (*server)->stop(); });
   const std::string url = (*server)->url();
   log::info("serving {} on {} (OpenAI API at {}/v1)", name, url, url);
   log::info("try: {}", curl_example(url, options, chat));
   log::info("stop with Ctrl-C");
   (*server)->run();
   log::info("stopped");
-  return {};
+  return session->engine->failure();
 }
 
 }  // namespace
@@ -104,9 +108,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     if (Status status = configure_log(options->model.log); !status) {
       exit_code = report(status.error());
-    } else if (status = serve(*options); !status) {
-      exit_code = report(status.error());
+      return;
     }
+    exit_code = run_on_hosts(options->model, [&](HostLink* link) { return serve(*options, link); });
   });
 }
 

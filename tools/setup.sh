@@ -93,6 +93,8 @@ test_packages() {
   apt_install python3 python3-venv clang clang-format libgtest-dev
   # What tools/xeon/xeon-run builds and unpacks its emulator with.
   apt_install apt binutils dpkg gcc libc-bin libc6-dev
+  # Several hosts, which are processes here.
+  apt_install openmpi-bin libopenmpi-dev
   fuzz_compiler
   browser
   command -v node >/dev/null && command -v npm >/dev/null || apt_install nodejs npm

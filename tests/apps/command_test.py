@@ -218,6 +218,13 @@ class GoodInput(Command):
         self.assertFalse(plan("--batch-size", 1000, "--prompt-tokens", 4000)["fits"])
         text = run("plan", MODEL, "--machine", machine)
         self.assertIn("--tp 2", text.stdout)
+        # 61 sums of 576 floats, one message to the other host each.
+        hosts = plan("--nnodes", 2, "--link-gbps", 8, "--link-latency", 100)
+        self.assertEqual((hosts["messages_per_step"], hosts["message_bytes_per_step"]), (61, 61 * 576 * 4))
+        network = 61 * (100e-6 + 576 * 4 / 1e9)
+        self.assertAlmostEqual(hosts["network_seconds_per_step"], network, delta=1e-9)
+        self.assertAlmostEqual(hosts["tpot_seconds"], one["tpot_seconds"] / 2 + network, delta=1e-9)
+        self.assertIn("--tp 4 --nnodes 2", run("plan", MODEL, "--machine", machine, "--nnodes", 2).stdout)
 
     def test_plan_refuses(self):
         machine = self.folder / "machine.json"

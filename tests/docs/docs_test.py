@@ -29,7 +29,7 @@ COMMAND = re.compile(r"\btilewright +([a-z]+)\b((?:[^\n|;&`]|\\\n)*)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 # Pages on the project's tools name flags of these as well.
 FOREIGN = {"docs/performance.md", "docs/install.md", "docs/tuning.md", "docs/models.md", "docs/extending.md",
-           "README.md"}
+           "docs/parallelism.md", "README.md"}
 
 
 def help_of(*command):

@@ -24,7 +24,7 @@ constexpr size_t kHeader = kSizes + std::size(kArrays);
 HostMessages::HostMessages(HostLink& link) : link_(link), words_(kFirstPart) {}
 
 Status HostMessages::send(HostCommand command, const Batch& batch) {
-  TW_CHECK(batch.adapters.empty());
+  TW_CHECK(batch.adapters.empty() && batch.kv_copies.empty());
   size_t num_words = kHeader;
   for (const auto array : kArrays) num_words += (batch.*array).size();
   words_.resize(std::max(num_words, kFirstPart));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/check.h"
 #include "models/host_messages.h"
 
 namespace tw {
@@ -46,6 +47,9 @@ class HostParallelModel final : public Model {
 
   Matrix<const float> hidden_states() const override { return model_->hidden_states(); }
 
+  // Of trees of guesses alone, for which nobody guesses over hosts.
+  void copy_page(int64_t, int64_t) override { TW_CHECK(!"pages are copied on one host alone"); }
+
   Status health() const override { return link_.status(); }
   Status keep_alive() override { return messages_.send(HostCommand::ping); }
 
@@ -63,6 +67,11 @@ class HostParallelModel final : public Model {
   // As the first host's ranks choose, which is as all do.
   std::vector<ExpertLayer*> expert_layers() override { return model_->expert_layers(); }
 
+  // This host's.
+  int num_ranks() const override { return model_->num_ranks(); }
+  void add_costs(const Batch& batch, std::span<StepCost> costs) const override {
+    model_->add_costs(batch, costs);
+  }
   int num_threads() const override { return model_->num_threads(); }
   void set_trace(StepTrace* trace, int first_member) override {
     model_->set_trace(trace, first_member);

@@ -19,7 +19,8 @@ class HostMessages {
  public:
   explicit HostMessages(HostLink& link);
 
-  // Of the first host. A batch may have no adapters and no trees. A ping is answered by all before it returns.
+  // Of the first host. A batch may have no adapters and no trees. A ping is answered by all before
+  // it returns.
   Status send(HostCommand command, const Batch& batch = {});
 
   // Of the others: waits for the next command, and answers pings.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "core/check.h"
 #include "weights/packing.h"
@@ -17,11 +18,12 @@ using kernels::PackedWeight;
 
 using Matrices = std::vector<std::unique_ptr<StoredMatrix>>;
 
-// Whether kernels of this precision read all matrices' activations in one format.
-bool share_format(const Matrices& a, const Matrices& b, ActivationPrecision precision,
-                  const CpuFeatures& features) {
+using SelectKernel = std::function<const kernels::GemmKernel&(kernels::WeightFormat)>;
+
+// Whether the kernels read all matrices' activations in one format.
+bool share_format(const Matrices& a, const Matrices& b, const SelectKernel& select) {
   const auto format_of = [&](const std::unique_ptr<StoredMatrix>& matrix) {
-    return kernels::select_gemm(matrix->format(), precision, features).activations;
+    return select(matrix->format()).activations;
   };
   const auto equals_first = [&](const std::unique_ptr<StoredMatrix>& matrix) {
     return format_of(matrix) == format_of(a.front());
@@ -74,14 +76,32 @@ Status keep_share(const WeightLoader& loader, ExpertMatrices& matrices) {
   return {};
 }
 
+bool share_formats(const ExpertMatrices& matrices, const SelectKernel& select) {
+  return share_format(matrices.gate, matrices.up, select) &&
+         share_format(matrices.down, matrices.down, select);
+}
+
+struct KernelChoice {
+  SelectKernel generated, prompts;  // by the class of rows
+};
+
 // Where experts are stored in different ways, all kernels are of the kind that reads floats.
-ActivationPrecision common_precision(const WeightLoader& loader, const ExpertMatrices& matrices) {
-  const ActivationPrecision wanted = loader.precision;
-  if (share_format(matrices.gate, matrices.up, wanted, loader.features) &&
-      share_format(matrices.down, matrices.down, wanted, loader.features)) {
-    return wanted;
+KernelChoice choose_kernels(const WeightLoader& loader, const ExpertMatrices& matrices) {
+  const auto select_with = [&loader](ActivationPrecision precision) -> SelectKernel {
+    return [&loader, precision](kernels::WeightFormat format) -> const kernels::GemmKernel& {
+      return kernels::select_gemm(format, precision, loader.features);
+    };
+  };
+  KernelChoice choice;
+  choice.generated = select_with(loader.precision);
+  if (!share_formats(matrices, choice.generated)) {
+    choice.generated = select_with(ActivationPrecision::f32);
   }
-  return ActivationPrecision::f32;
+  choice.prompts = [&loader](kernels::WeightFormat format) -> const kernels::GemmKernel& {
+    return loader.select_prefill_gemm(format);
+  };
+  if (!share_formats(matrices, choice.prompts)) choice.prompts = choice.generated;
+  return choice;
 }
 
 // Leaves the experts of these slots.
@@ -112,7 +132,7 @@ Expected<ExpertMatrix> describe_copy(const ExpertMatrix& source) {
   if (!copy) return forward_error(copy);
   const std::span<const float> scales = weight.output_scales();
   if (!scales.empty()) copy->set_output_scales(scales.first(static_cast<size_t>(weight.n())));
-  return ExpertMatrix{std::move(*copy), source.kernel, source.bias};
+  return ExpertMatrix{std::move(*copy), source.kernel, source.prefill_kernel, source.bias};
 }
 
 // Tensors of all experts may be one and the same.
@@ -134,7 +154,7 @@ Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matri
     if (Status status = check_order(loader, *part); !status) return forward_error(status);
   }
   // Of all experts, not only of this rank's: they may move.
-  const ActivationPrecision precision = common_precision(loader, matrices);
+  const KernelChoice kernels = choose_kernels(loader, matrices);
   keep_slots(matrices, slots);
   if (Status status = keep_share(loader, matrices); !status) return forward_error(status);
   if (loader.checks_only) return Experts();
@@ -165,7 +185,8 @@ Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matri
     for (size_t e = 0; e < experts.weights_.size(); ++e) {
       ExpertMatrix& matrix = experts.weights_[e].*member;
       matrix.weight = std::move(packed->weights[next++]);
-      matrix.kernel = &kernels::select_gemm(matrix.weight.format(), precision, loader.features);
+      matrix.kernel = &kernels.generated(matrix.weight.format());
+      matrix.prefill_kernel = &kernels.prompts(matrix.weight.format());
       if (!biases.empty()) matrix.bias = biases[e];
     }
   };
@@ -173,6 +194,14 @@ Expected<Experts> Experts::load(const WeightLoader& loader, ExpertMatrices matri
   take(&ExpertWeights::up, matrices.up_bias);
   take(&ExpertWeights::down, matrices.down_bias);
   return experts;
+}
+
+bool Experts::has_prefill_kernels() const {
+  return std::ranges::any_of(weights_, [](const ExpertWeights& weights) {
+    return std::ranges::any_of(kParts, [&](const auto part) {
+      return (weights.*part).kernel != (weights.*part).prefill_kernel;
+    });
+  });
 }
 
 Status Experts::stage(std::span<const ExpertWeights* const> sources, ThreadTeam& team) {
@@ -232,9 +261,9 @@ Experts::Values Experts::add_values(ForwardRecorder& recorder, const std::string
   values.up = recorder.shared_value(role + "_up", inner);
   values.output = recorder.shared_value(role + "_output", rows_per_token * hidden_size());
   values.prepared = recorder.shared_scratch(
-      role + "_prepared",
-      kernels::prepared_activations_size(weights_.front().down.kernel->activations, max_rows,
-                                         intermediate_size()));
+      role + "_prepared", two_classes_size(weights_.front().down.kernel->activations,
+                                           weights_.front().down.prefill_kernel->activations,
+                                           max_rows, intermediate_size()));
   return values;
 }
 
@@ -249,23 +278,27 @@ Experts::Operands Experts::operands(const PlanRecorder& recorder, const Values& 
   return operands;
 }
 
-kernels::ExpertSet Experts::Operands::at(std::byte* arena, int64_t rows, const int32_t* starts,
+kernels::ExpertSet Experts::Operands::at(std::byte* arena, bool prompts, Range rows,
+                                         const int32_t* starts,
                                          const kernels::PreparedActivations& input) const {
   const ExpertWeights& first = weights.front();
   const int64_t inner = first.gate.weight.n(), hidden = first.gate.weight.k();
   const auto matrix = [&](size_t offset, int64_t columns) {
-    return dense_matrix(reinterpret_cast<float*>(arena + offset), rows, columns);
+    auto* all = reinterpret_cast<float*>(arena + offset);
+    return dense_matrix(all + rows.begin * columns, rows.size(), columns);
   };
   kernels::ExpertSet set;
   set.experts = weights;
+  set.prompts = prompts;
   set.starts = starts;
   set.input = input;
   set.activation = activation;
   set.activated = matrix(activated, inner);
   set.up = matrix(up, inner);
   set.output = matrix(output, hidden);
-  set.prepared = kernels::layout_prepared_activations(first.down.kernel->activations, rows, inner,
-                                                      arena + prepared);
+  set.prepared =
+      layout_class(first.down.kernel->activations, first.down.kernel_of(prompts).activations, rows,
+                   inner, arena + prepared);
   return set;
 }
 

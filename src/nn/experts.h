@@ -1,6 +1,7 @@
 // Experts of equal sizes: their packed weights, and the memory that a step computes them in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,22 @@
 #include "weights/expert_matrices.h"
 
 namespace tw {
+
+// Memory for prepared rows of both classes, each in the format of its kernels: those of generated
+// tokens, then those of prompts.
+inline size_t two_classes_size(kernels::ActivationFormat generated,
+                               kernels::ActivationFormat prompts, int64_t max_rows, int64_t k) {
+  return std::max(kernels::prepared_activations_size(generated, max_rows, k),
+                  kernels::prepared_activations_size(prompts, max_rows, k));
+}
+// Rows of one class, behind rows.begin rows of generated tokens.
+inline kernels::PreparedActivations layout_class(kernels::ActivationFormat generated,
+                                                 kernels::ActivationFormat format, Range rows,
+                                                 int64_t k, std::byte* memory) {
+  return kernels::layout_prepared_activations(
+      format, rows.size(), k,
+      memory + kernels::prepared_activations_size(generated, rows.begin, k));
+}
 
 class Experts {
  public:
@@ -29,8 +46,12 @@ class Experts {
   int64_t num_experts() const { return static_cast<int64_t>(weights_.size()); }
   int64_t hidden_size() const { return weights_.front().gate.weight.k(); }
   int64_t intermediate_size() const { return weights_.front().gate.weight.n(); }
-  // All kernels of gates and ups read activations of this one's format.
-  const kernels::GemmKernel& input_kernel() const { return *weights_.front().gate.kernel; }
+  // All kernels of gates and ups for this class of rows read activations of this one's format.
+  const kernels::GemmKernel& input_kernel(bool prompts) const {
+    return weights_.front().gate.kernel_of(prompts);
+  }
+  // Whether rows of prompts have kernels of their own.
+  bool has_prefill_kernels() const;
   int64_t bytes_per_expert() const { return bytes_per_expert_; }
   const kernels::ExpertWeights& weights(size_t slot) const { return weights_[slot]; }
 
@@ -54,8 +75,8 @@ class Experts {
     kernels::ExpertActivation activation;
     size_t activated = 0, up = 0, prepared = 0, output = 0;  // offsets in the arena
 
-    // `rows`: how many there are in all; starts and input as in ExpertSet.
-    kernels::ExpertSet at(std::byte* arena, int64_t rows, const int32_t* starts,
+    // `rows`: those of the class, of all that there are; starts as in ExpertSet.
+    kernels::ExpertSet at(std::byte* arena, bool prompts, Range rows, const int32_t* starts,
                           const kernels::PreparedActivations& input) const;
   };
   Operands operands(const PlanRecorder& recorder, const Values& values) const;

@@ -23,15 +23,6 @@ Range share_of_part(const StepContext& context, RowPart part, RowKind rows) {
   return {begin, std::max(begin, std::min(share.end, wanted.end))};
 }
 
-// Rows [rows.begin, rows.end) alone.
-PreparedActivations slice_rows(PreparedActivations a, Range rows) {
-  const int64_t element_size = kernels::element_size(a.format);
-  a.values += rows.begin * a.row_stride * element_size;
-  if (a.groups != nullptr) a.groups += rows.begin * a.group_stride;
-  a.m = rows.end - rows.begin;
-  return a;
-}
-
 Matrix<float> slice_rows(Matrix<float> matrix, Range rows) {
   return {matrix.row(rows.begin), rows.end - rows.begin, matrix.cols, matrix.row_stride};
 }
@@ -175,6 +166,14 @@ LoraSite lora_site(const std::shared_ptr<LoraLayers>& layers,
 }
 
 }  // namespace
+
+PreparedActivations slice_rows(PreparedActivations a, Range rows) {
+  const int64_t element_size = kernels::element_size(a.format);
+  a.values += rows.begin * a.row_stride * element_size;
+  if (a.groups != nullptr) a.groups += rows.begin * a.group_stride;
+  a.m = rows.end - rows.begin;
+  return a;
+}
 
 PreparedInputs::Prepared PreparedInputs::prepare(ValueId input, const GemmKernel& kernel,
                                                  std::span<const int32_t> order, RowPart part) {

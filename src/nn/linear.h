@@ -67,6 +67,9 @@ class Linear {
   LoraSite lora_;
 };
 
+// Rows [rows.begin, rows.end) alone.
+kernels::PreparedActivations slice_rows(kernels::PreparedActivations a, Range rows);
+
 // Prepared (quantized) forms of activations while a plan is recorded. Linears that read the same
 // value in the same format share one preparation and one scratch area.
 class PreparedInputs {

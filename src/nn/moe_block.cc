@@ -8,6 +8,7 @@
 #include "nn/experts.h"
 #include "nn/forward_recorder.h"
 #include "nn/gated_ffn.h"
+#include "nn/linear.h"
 #include "nn/load_sequence.h"
 
 namespace tw {
@@ -49,6 +50,17 @@ ExpertDispatch make_dispatch(const ExpertPlacement& placement, int group) {
   return kernels::make_dispatch(placement.num_experts, placement.slots, group);
 }
 
+// Rows of one class and the prepared activations that its kernels read.
+struct ClassOperands {
+  RowPart part = RowPart::all;
+  ActivationFormat input_format = ActivationFormat::f32;
+  size_t input = 0;  // [tokens, hidden_size]
+  ActivationFormat shared_input_format = ActivationFormat::f32;
+  size_t shared_input = 0;  // [tokens, hidden_size]
+
+  bool prompts() const { return part == RowPart::prompt; }
+};
+
 // Where everything lies that the block's steps work on; offsets are of the arena.
 struct MoeOperands {
   const kernels::MoeKernels* kernels = nullptr;
@@ -63,14 +75,11 @@ struct MoeOperands {
   size_t routing = 0;
   size_t router_logits = 0;  // [tokens, router_columns]
   int64_t router_columns = 0;
-  ActivationFormat input_format = ActivationFormat::f32;
-  size_t prepared_input = 0;  // [tokens, hidden_size]
-  size_t gathered = 0;        // [tokens * top_k, hidden_size]
+  std::vector<ClassOperands> classes;  // one of all rows, or generated ones, then prompts
+  size_t gathered = 0;                 // [tokens * top_k, hidden_size], a class behind the other
   int64_t hidden_size = 0;
   Experts::Operands routed;
   Experts::Operands shared;  // without weights: none
-  ActivationFormat shared_input_format = ActivationFormat::f32;
-  size_t shared_input = 0;  // [tokens, hidden_size]
   bool has_shared_gate = false;
   int64_t bytes_per_expert = 0, shared_bytes = 0;
   int64_t operations_per_row = 0, shared_operations_per_row = 0;
@@ -78,20 +87,21 @@ struct MoeOperands {
   kernels::Epilogue epilogue = kernels::Epilogue::store;
 
   bool has_shared() const { return !shared.weights.empty(); }
-  Routing routing_at(std::byte* arena) const {
-    return kernels::layout_routing(limits, arena + routing);
+  Routing routing_at(const StepContext& context) const {
+    Routing at = kernels::layout_routing(limits, context.arena + routing);
+    if (classes.size() > 1) at.first_prompt = context.batch.num_generated_tokens;
+    return at;
   }
   Matrix<const float> logits_at(std::byte* arena, int64_t tokens) const {
     return {reinterpret_cast<const float*>(arena + router_logits), tokens, router_columns,
             router_columns};
   }
-  PreparedActivations input_at(std::byte* arena, int64_t tokens) const {
-    return kernels::layout_prepared_activations(input_format, tokens, hidden_size,
-                                                arena + prepared_input);
+  PreparedActivations gathered_at(std::byte* arena, const ClassOperands& of, Range rows) const {
+    return layout_class(classes.front().input_format, of.input_format, rows, hidden_size,
+                        arena + gathered);
   }
-  PreparedActivations gathered_at(std::byte* arena, int64_t tokens) const {
-    return kernels::layout_prepared_activations(input_format, tokens * router.top_k, hidden_size,
-                                                arena + gathered);
+  Range choices_of(Range tokens) const {
+    return {tokens.begin * router.top_k, tokens.end * router.top_k};
   }
 };
 
@@ -111,7 +121,7 @@ class RouteStep final : public MoeStep {
   void run(const StepContext& context) const override {
     const int64_t tokens = context.batch.num_tokens();
     const Range share = context.member.share(tokens);
-    const Routing routing = o.routing_at(context.arena);
+    const Routing routing = o.routing_at(context);
     kernels::RouterArguments arguments;
     arguments.config = o.router;
     arguments.logits = o.logits_at(context.arena, tokens);
@@ -135,10 +145,17 @@ class GatherRowsStep final : public MoeStep {
   void run(const StepContext& context) const override {
     const int64_t tokens = context.batch.num_tokens();
     const Range share = context.member.share(tokens);
-    const Routing routing = o.routing_at(context.arena);
+    const Routing routing = o.routing_at(context);
     kernels::place_choices(routing, context.member.rank(), context.member.size(), share);
-    kernels::gather_rows(routing, o.input_at(context.arena, tokens), share,
-                         o.gathered_at(context.arena, tokens));
+    for (const ClassOperands& of : o.classes) {
+      const Range all = row_range(of.part, RowKind::tokens, context.batch);
+      const Range rows = o.choices_of(all);
+      const Range mine{std::max(share.begin, all.begin), std::min(share.end, all.end)};
+      kernels::gather_rows(routing,
+                           kernels::layout_prepared_activations(
+                               of.input_format, tokens, o.hidden_size, context.arena + of.input),
+                           mine, o.gathered_at(context.arena, of, rows), rows.begin);
+    }
   }
 };
 
@@ -163,19 +180,29 @@ class ExpertStep final : public MoeStep {
 
   void run(const StepContext& context) const override {
     const int64_t tokens = context.batch.num_tokens();
-    const Routing routing = o.routing_at(context.arena);
-    const int32_t shared_starts[] = {0, static_cast<int32_t>(tokens)};
-    kernels::ExpertSet sets[2];
-    sets[0] = o.routed.at(context.arena, tokens * o.router.top_k, routing.starts,
-                          o.gathered_at(context.arena, tokens));
-    if (o.weights_inputs) sets[0].input_scales = routing.row_weights;
-    if (o.has_shared()) {
-      sets[1] = o.shared.at(
-          context.arena, tokens, shared_starts,
-          kernels::layout_prepared_activations(o.shared_input_format, tokens, o.hidden_size,
-                                               context.arena + o.shared_input));
+    const Routing routing = o.routing_at(context);
+    const auto split = static_cast<int32_t>(std::min(routing.first_prompt, tokens));
+    const int32_t shared_starts[] = {0, split, static_cast<int32_t>(tokens)};
+    kernels::ExpertSet sets[4];
+    size_t num_sets = 0;
+    for (const ClassOperands& of : o.classes) {
+      const Range all = row_range(of.part, RowKind::tokens, context.batch);
+      if (all.empty()) continue;
+      const Range rows = o.choices_of(all);
+      kernels::ExpertSet& routed = sets[num_sets++];
+      routed = o.routed.at(context.arena, of.prompts(), rows,
+                           of.prompts() ? routing.prompt_starts() : routing.starts,
+                           o.gathered_at(context.arena, of, rows));
+      if (o.weights_inputs) routed.input_scales = routing.row_weights + rows.begin;
+      if (!o.has_shared()) continue;
+      sets[num_sets++] = o.shared.at(
+          context.arena, of.prompts(), all, shared_starts + (of.prompts() ? 1 : 0),
+          slice_rows(
+              kernels::layout_prepared_activations(of.shared_input_format, tokens, o.hidden_size,
+                                                   context.arena + of.shared_input),
+              all));
     }
-    const std::span<const kernels::ExpertSet> used(sets, o.has_shared() ? 2 : 1);
+    const std::span<const kernels::ExpertSet> used(sets, num_sets);
     const int rank = context.member.rank(), size = context.member.size();
     switch (part_) {
       case Part::gate_and_up:
@@ -210,7 +237,7 @@ class CombineStep final : public MoeStep {
 
   void run(const StepContext& context) const override {
     const int64_t tokens = context.batch.num_tokens();
-    const Routing routing = o.routing_at(context.arena);
+    const Routing routing = o.routing_at(context);
     const auto rows_at = [&](size_t offset, int64_t rows) {
       return dense_matrix(reinterpret_cast<const float*>(context.arena + offset), rows,
                           o.hidden_size);
@@ -308,17 +335,23 @@ class MoeBlock final : public Block, public ExpertLayer {
     const bool has_shared = !shared_.empty();
     const ValueId logits = recorder.shared_value("router_logits", router_.output_size());
     router_.record(plan, recorder.prepared(), input, logits);
-    const auto prepared = recorder.prepared().prepare(input, routed_.input_kernel());
-    const auto shared_prepared =
-        has_shared ? recorder.prepared().prepare(input, shared_.input_kernel()) : prepared;
-
     MoeOperands& o = operands_;
+    std::vector<ValueId> inputs, shared_inputs;  // of each class
+    for (const RowPart part : row_classes()) {
+      const auto prepared = prepare_input(recorder, input, routed_, part);
+      const auto shared_prepared =
+          has_shared ? prepare_input(recorder, input, shared_, part) : prepared;
+      inputs.push_back(prepared.scratch);
+      shared_inputs.push_back(shared_prepared.scratch);
+      o.classes.push_back({part, prepared.format, plan.offset(prepared.scratch),
+                           shared_prepared.format, plan.offset(shared_prepared.scratch)});
+    }
     o.limits = {recorder.limits().max_num_tokens, static_cast<int32_t>(routed_.num_experts()),
                 top_k, recorder.limits().num_threads};
     const ValueId routing = recorder.shared_scratch("routing", kernels::routing_size(o.limits));
     const ValueId gathered = recorder.shared_scratch(
-        "gathered", kernels::prepared_activations_size(
-                        prepared.format, o.limits.max_num_tokens * top_k, hidden_size));
+        "gathered", two_classes_size(o.classes.front().input_format, o.classes.back().input_format,
+                                     o.limits.max_num_tokens * top_k, hidden_size));
     const Experts::Values routed = routed_.add_values(recorder, "routed", top_k);
     const Experts::Values shared = has_shared ? shared_.add_values(recorder, "shared", 1) : routed;
 
@@ -334,8 +367,6 @@ class MoeBlock final : public Block, public ExpertLayer {
     o.routing = plan.offset(routing);
     o.router_logits = plan.offset(logits);
     o.router_columns = router_.output_size();
-    o.input_format = prepared.format;
-    o.prepared_input = plan.offset(prepared.scratch);
     o.gathered = plan.offset(gathered);
     o.hidden_size = hidden_size;
     o.routed = routed_.operands(plan, routed);
@@ -343,8 +374,6 @@ class MoeBlock final : public Block, public ExpertLayer {
     o.operations_per_row = 2 * hidden_size * routed_.intermediate_size();
     if (has_shared) {
       o.shared = shared_.operands(plan, shared);
-      o.shared_input_format = shared_prepared.format;
-      o.shared_input = plan.offset(shared_prepared.scratch);
       o.has_shared_gate = !config_.shared_gate_name.empty();
       o.shared_bytes = shared_.bytes_per_expert();
       o.shared_operations_per_row = 2 * hidden_size * shared_.intermediate_size();
@@ -354,13 +383,14 @@ class MoeBlock final : public Block, public ExpertLayer {
 
     plan.add(std::make_unique<RouteStep>(o), {{logits, Split::rows}}, {{routing, Split::rows}});
     plan.add(std::make_unique<GatherRowsStep>(o),
-             {{prepared.scratch, Split::rows}, {routing, Split::other}},
+             {{inputs.front(), Split::rows}, {inputs.back(), Split::rows}, {routing, Split::other}},
              {{routing, Split::other}, {gathered, Split::other}});
     using Part = ExpertStep::Part;
     plan.add(std::make_unique<ExpertStep>(o, Part::gate_and_up),
              {{routing, Split::other},
               {gathered, Split::other},
-              {shared_prepared.scratch, Split::other}},
+              {shared_inputs.front(), Split::other},
+              {shared_inputs.back(), Split::other}},
              {{routed.activated, Split::other},
               {routed.up, Split::other},
               {shared.activated, Split::other},
@@ -407,6 +437,23 @@ class MoeBlock final : public Block, public ExpertLayer {
         slots_{config.router.num_experts, loader.experts.num_groups, loader.experts.num_redundant},
         placement_(place_experts(slots_, expected)),
         dispatch_(make_dispatch(placement_, group_)) {}
+
+  // The classes of rows that are computed apart.
+  std::vector<RowPart> row_classes() const {
+    const bool apart =
+        routed_.has_prefill_kernels() || (!shared_.empty() && shared_.has_prefill_kernels());
+    if (!apart) return {RowPart::all};
+    return {RowPart::generated, RowPart::prompt};
+  }
+
+  // One form that both classes read is prepared once, for all rows.
+  static PreparedInputs::Prepared prepare_input(ForwardRecorder& recorder, ValueId input,
+                                                const Experts& experts, RowPart part) {
+    const kernels::GemmKernel& kernel = experts.input_kernel(part == RowPart::prompt);
+    const bool one_form =
+        experts.input_kernel(false).activations == experts.input_kernel(true).activations;
+    return recorder.prepared().prepare(input, kernel, {}, one_form ? RowPart::all : part);
+  }
 
   // Of this rank's group; empty where there is one, which has all experts in order.
   std::span<const int32_t> own_slots() const {

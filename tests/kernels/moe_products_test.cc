@@ -24,6 +24,10 @@ ExpertMatrix random_matrix(WeightFormat format, int64_t n, int64_t k, uint32_t s
   TW_CHECK(weight.has_value());
   matrix.weight = std::move(*weight);
   matrix.kernel = &select_gemm(format, ActivationPrecision::bf16, features);
+  // Another one than for generated rows on every processor.
+  matrix.prefill_kernel = features.isa() == Isa::amx
+                              ? &select_prefill_gemm(format, ActivationPrecision::bf16, features)
+                              : &select_gemm(format, ActivationPrecision::f32, features);
   if (bias) matrix.bias = random_floats(n, seed + 77);
   return matrix;
 }
@@ -38,8 +42,10 @@ struct Problem {
   std::vector<float> activated, up, output;
   ExpertSet set;
 
+  // `first_row`: that of the set in a larger routing.
   Problem(WeightFormat format, const std::vector<int32_t>& rows, Sizes sizes, uint32_t seed,
-          const CpuFeatures& features, bool bias = false) {
+          const CpuFeatures& features, bool bias = false, bool prompts = false,
+          int32_t first_row = 0) {
     for (size_t e = 0; e < rows.size(); ++e) {
       const auto s = seed + 10 * static_cast<uint32_t>(e);
       experts.push_back(
@@ -47,26 +53,27 @@ struct Problem {
            random_matrix(format, sizes.intermediate, sizes.hidden, s + 1, features, bias),
            random_matrix(format, sizes.hidden, sizes.intermediate, s + 2, features, bias)});
     }
-    starts = {0};
+    starts = {first_row};
     for (const int32_t count : rows) starts.push_back(starts.back() + count);
-    const int64_t total = starts.back();
+    const int64_t total = starts.back() - first_row;
     input = random_floats(total * sizes.hidden, seed + 1000);
-    const GemmKernel& kernel = *experts[0].gate.kernel;
+    const GemmKernel& kernel = experts[0].gate.kernel_of(prompts);
+    const ActivationFormat inner = experts[0].down.kernel_of(prompts).activations;
     prepared_input = allocate(kernel.activations, total, sizes.hidden);
-    prepared = allocate(experts[0].down.kernel->activations, total, sizes.intermediate);
+    prepared = allocate(inner, total, sizes.intermediate);
     // Far from what any row gives, to see what is left untouched.
     activated.assign(static_cast<size_t>(total * sizes.intermediate), 1e30f);
     up = activated;
     output.assign(static_cast<size_t>(total * sizes.hidden), 1e30f);
     set.experts = experts;
+    set.prompts = prompts;
     set.starts = starts.data();
     set.input =
         layout_prepared_activations(kernel.activations, total, sizes.hidden, prepared_input.data());
     kernel.prepare({input.data(), total, sizes.hidden, sizes.hidden}, {0, total}, set.input);
     set.activated = dense_matrix(activated.data(), total, sizes.intermediate);
     set.up = dense_matrix(up.data(), total, sizes.intermediate);
-    set.prepared = layout_prepared_activations(experts[0].down.kernel->activations, total,
-                                               sizes.intermediate, prepared.data());
+    set.prepared = layout_prepared_activations(inner, total, sizes.intermediate, prepared.data());
     set.output = dense_matrix(output.data(), total, sizes.hidden);
   }
 
@@ -85,17 +92,19 @@ void run(std::span<const ExpertSet> sets, int num_threads, const CpuFeatures& fe
 }
 
 // One row through one matrix.
-std::vector<float> product(const ExpertMatrix& matrix, const std::vector<float>& row) {
+std::vector<float> product(const ExpertMatrix& matrix, bool prompts,
+                           const std::vector<float>& row) {
+  const GemmKernel& kernel = matrix.kernel_of(prompts);
   const auto k = static_cast<int64_t>(row.size());
-  const Buffer memory = Problem::allocate(matrix.kernel->activations, 1, k);
+  const Buffer memory = Problem::allocate(kernel.activations, 1, k);
   GemmArguments arguments;
   arguments.weight = &matrix.weight;
-  arguments.a = layout_prepared_activations(matrix.kernel->activations, 1, k, memory.data());
-  matrix.kernel->prepare({row.data(), 1, k, k}, {0, 1}, arguments.a);
+  arguments.a = layout_prepared_activations(kernel.activations, 1, k, memory.data());
+  kernel.prepare({row.data(), 1, k, k}, {0, 1}, arguments.a);
   std::vector<float> out(static_cast<size_t>(matrix.weight.n()));
   arguments.c = dense_matrix(out.data(), 1, matrix.weight.n());
   arguments.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
-  matrix.kernel->run(arguments, {0, matrix.weight.num_panels()});
+  kernel.run(arguments, {0, matrix.weight.num_panels()});
   return out;
 }
 
@@ -105,7 +114,9 @@ std::vector<float> expected_row(const Problem& problem, size_t expert, int64_t r
   const int64_t hidden = weights.gate.weight.k(), n = weights.gate.weight.n();
   const std::vector<float> x(problem.input.begin() + row * hidden,
                              problem.input.begin() + (row + 1) * hidden);
-  const std::vector<float> gate = product(weights.gate, x), up = product(weights.up, x);
+  const bool prompts = problem.set.prompts;
+  const std::vector<float> gate = product(weights.gate, prompts, x);
+  const std::vector<float> up = product(weights.up, prompts, x);
   std::vector<float> activated(static_cast<size_t>(n));
   const ActivationKernels& kernels = select_activation(features);
   const auto gates = dense_matrix(gate.data(), 1, n);
@@ -117,12 +128,13 @@ std::vector<float> expected_row(const Problem& problem, size_t expert, int64_t r
     const float* scale = problem.scales.empty() ? nullptr : problem.scales.data() + row;
     kernels.gated({problem.set.activation.activation, gates, ups, out, scale}, {0, 1});
   }
-  return product(weights.down, activated);
+  return product(weights.down, prompts, activated);
 }
 
 void expect_equal_rows(const Problem& problem, const CpuFeatures& features) {
   for (size_t e = 0; e < problem.experts.size(); ++e) {
-    for (int32_t row = problem.starts[e]; row < problem.starts[e + 1]; ++row) {
+    const int32_t first = problem.starts[0];
+    for (int32_t row = problem.starts[e] - first; row < problem.starts[e + 1] - first; ++row) {
       const std::vector<float> expected = expected_row(problem, e, row, features);
       for (size_t i = 0; i < expected.size(); ++i) {
         const float actual = problem.output[static_cast<size_t>(row) * expected.size() + i];
@@ -168,6 +180,22 @@ TEST(ExpertProducts, SeveralSetsShareTheWork) {
   run(sets, 3, features);
   expect_equal_rows(routed, features);
   expect_equal_rows(shared, features);
+}
+
+// What a step has that computes generated tokens beside prompts.
+TEST(ExpertProducts, RowsOfPromptsHaveKernelsOfTheirOwn) {
+  const CpuFeatures features = *usable_cpu_features();
+  for (const WeightFormat format : {WeightFormat::q4_0, WeightFormat::fp8, WeightFormat::bf16}) {
+    SCOPED_TRACE(traits(format).name);
+    Problem generated(format, {2, 0, 5}, {96, 64}, 3, features);
+    Problem prompts(format, {0, 33, 4}, {96, 64}, 3, features, true, true, 12);
+    prompts.scales = random_floats(37, 6);
+    prompts.set.input_scales = prompts.scales.data();
+    const ExpertSet sets[] = {generated.set, prompts.set};
+    run(sets, 3, features);
+    expect_equal_rows(generated, features);
+    expect_equal_rows(prompts, features);
+  }
 }
 
 TEST(ExpertProducts, NoRowsAreNoWork) {

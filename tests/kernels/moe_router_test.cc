@@ -302,5 +302,29 @@ TEST(RoutingTest, SortsByExpertThenTokenForAnyNumberOfThreads) {
   }
 }
 
+// Rows of prompts begin where those of generated tokens end at the latest.
+TEST(RoutingTest, PromptsAreAClassOfTheirOwn) {
+  const RoutingLimits limits{5, 3, 2, 3};
+  auto memory = Buffer::allocate(routing_size(limits));
+  ASSERT_TRUE(memory);
+  Routing routing = layout_routing(limits, memory->data());
+  routing.first_prompt = 2;
+  const int32_t experts[] = {2, 0, kElsewhere, 2, 1, 0, 0, 2, kElsewhere, 1};
+  std::ranges::copy(experts, routing.experts);
+  for (int i = 0; i < 10; ++i) routing.weights[i] = static_cast<float>(i);
+  for (int rank = 0; rank < 3; ++rank) count_choices(routing, rank, partition(5, rank, 3));
+  for (int rank = 0; rank < 3; ++rank) place_choices(routing, rank, 3, partition(5, rank, 3));
+  EXPECT_EQ((std::vector<int32_t>(routing.rows, routing.rows + 10)),
+            (std::vector<int32_t>{1, 0, kElsewhere, 2, 6, 4, 5, 8, kElsewhere, 7}));
+  EXPECT_EQ((std::vector<int32_t>(routing.starts, routing.starts + 4)),
+            (std::vector<int32_t>{0, 1, 1, 3}));
+  EXPECT_EQ((std::vector<int32_t>(routing.prompt_starts(), routing.prompt_starts() + 4)),
+            (std::vector<int32_t>{4, 6, 8, 9}));
+  for (int i = 0; i < 10; ++i) {
+    if (routing.rows[i] < 0) continue;
+    EXPECT_EQ(routing.row_weights[routing.rows[i]], routing.weights[i]);
+  }
+}
+
 }  // namespace
 }  // namespace tw::kernels

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,8 @@ struct Form {
   const char* name;
   bool is_bf16;              // weights dequantized and rounded to bf16
   const char* quantization;  // of those, or null
+  // Of rows of prompts, where they are to have kernels of their own.
+  std::optional<kernels::ActivationPrecision> prefill_precision = {};
 };
 
 class DenseAsMixture : public ::testing::TestWithParam<Form> {
@@ -108,7 +111,7 @@ class DenseAsMixture : public ::testing::TestWithParam<Form> {
   std::vector<float> logits(const Checkpoint& checkpoint) {
     WeightLoader loader(checkpoint, team_,
                         {*usable_cpu_features(), kernels::ActivationPrecision::bf16});
-    loader.separate_prefill_kernels = false;  // experts have none
+    loader.prefill_precision = GetParam().prefill_precision;
     if (GetParam().quantization != nullptr) {
       loader.quantization = QuantizationOptions{GetParam().quantization};
     }
@@ -117,7 +120,9 @@ class DenseAsMixture : public ::testing::TestWithParam<Form> {
     if (!model) return {};
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 16; ++i) tokens.push_back((i * 3701 + 11) % 49000);
-    ForwardRunner runner(**model, 16, 16);
+    // In chunks, whose first rows count as generated.
+    ForwardRunner runner(**model, 16, 8);
+    runner.num_generated_tokens = 3;
     return runner.run(tokens);
   }
 
@@ -144,6 +149,8 @@ TEST_P(DenseAsMixture, ComputesWhatTheDenseModelDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, DenseAsMixture,
                          ::testing::Values(Form{"q4_1", false, nullptr},
+                                           Form{"prompts_of_their_own", false, nullptr,
+                                                kernels::ActivationPrecision::f32},
                                            Form{"bf16", true, nullptr},
                                            Form{"int8", true, "w8a8_int8"}),
                          [](const auto& test) { return test.param.name; });

@@ -30,6 +30,8 @@ class ForwardRunner {
 
   // Of each sequence; empty: of none.
   std::vector<const LoraAdapter*> adapters;
+  // So many rows of each step count as generated, although a sequence should have one class in it.
+  int32_t num_generated_tokens = 0;
 
   // One step: tokens [begin, end) of each sequence, as one batch. Logits of all of them in order,
   // [total, vocab_size], valid until the next step.
@@ -57,6 +59,7 @@ class ForwardRunner {
     Batch batch{token_ids_, positions_,   seq_starts_,        context_lens_,
                 kv_slots_,  page_tables_, page_table_starts_, logit_tokens_};
     batch.adapters = adapters;
+    batch.num_generated_tokens = std::min(num_generated_tokens, batch.num_tokens());
     batch.state_slots = state_slots_;
     return model_.forward(batch);
   }

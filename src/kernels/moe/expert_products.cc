@@ -25,7 +25,7 @@ struct Place {
   const ExpertSet* set;
   int64_t expert;
 
-  int64_t first_row() const { return set->starts[expert]; }
+  int64_t first_row() const { return set->starts[expert] - set->starts[0]; }
   int64_t num_rows() const { return set->starts[expert + 1] - set->starts[expert]; }
   const ExpertWeights& weights() const { return set->experts[static_cast<size_t>(expert)]; }
 };
@@ -57,14 +57,14 @@ Matrix<float> rows_of(const Matrix<float>& matrix, int64_t first, int64_t count)
   return {matrix.row(first), count, matrix.cols, matrix.row_stride};
 }
 
-void multiply(const ExpertMatrix& matrix, const PreparedActivations& a, const Matrix<float>& c,
-              Range panels) {
+void multiply(const ExpertMatrix& matrix, bool prompts, const PreparedActivations& a,
+              const Matrix<float>& c, Range panels) {
   GemmArguments arguments;
   arguments.weight = &matrix.weight;
   arguments.a = a;
   arguments.c = c;
   arguments.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
-  matrix.kernel->run(arguments, panels);
+  matrix.kernel_of(prompts).run(arguments, panels);
 }
 
 Matrix<float> columns_of(const Matrix<float>& matrix, Range columns) {
@@ -89,8 +89,8 @@ void gate_and_up(const Place& place, const ActivationKernels& kernels, Range pan
                            : std::max(kPanels, kWeightBytes / bytes / kPanels * kPanels);
   for (int64_t begin = panels.begin; begin < panels.end; begin += step) {
     const Range part{begin, std::min(begin + step, panels.end)};
-    multiply(weights.gate, input, gate, part);
-    multiply(weights.up, input, up, part);
+    multiply(weights.gate, set.prompts, input, gate, part);
+    multiply(weights.up, set.prompts, input, up, part);
     const Range columns{part.begin * kTileN, std::min(part.end * kTileN, gate.cols)};
     const Matrix<float> out = columns_of(gate, columns);
     const Matrix<const float> gates = read_only(out);
@@ -121,7 +121,8 @@ void gate_and_up(std::span<const ExpertSet> sets, const ActivationKernels& kerne
 void prepare_activated(std::span<const ExpertSet> sets, int rank, int num_threads) {
   for (const ExpertSet& set : sets) {
     const Range rows = partition(set.num_rows(), rank, num_threads);
-    set.experts.front().down.kernel->prepare(read_only(set.activated), rows, set.prepared);
+    const GemmKernel& kernel = set.experts.front().down.kernel_of(set.prompts);
+    kernel.prepare(read_only(set.activated), rows, set.prepared);
   }
 }
 
@@ -136,8 +137,9 @@ void down(std::span<const ExpertSet> sets, int rank, int num_threads) {
       [&](int64_t i, Range panels) {
         const Place place = place_of(sets, i);
         const int64_t first = place.first_row(), rows = place.num_rows();
-        multiply(place.weights().down, rows_of(place.set->prepared, first, rows),
-                 rows_of(place.set->output, first, rows), panels);
+        multiply(place.weights().down, place.set->prompts,
+                 rows_of(place.set->prepared, first, rows), rows_of(place.set->output, first, rows),
+                 panels);
       });
 }
 

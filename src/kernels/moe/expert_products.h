@@ -23,7 +23,10 @@ namespace tw::kernels {
 struct ExpertMatrix {
   PackedWeight weight;
   const GemmKernel* kernel = nullptr;
-  std::vector<float> bias;  // [n] or empty
+  const GemmKernel* prefill_kernel = nullptr;  // of rows of prompts; often the same
+  std::vector<float> bias;                     // [n] or empty
+
+  const GemmKernel& kernel_of(bool prompts) const { return prompts ? *prefill_kernel : *kernel; }
 };
 
 // gate and up are [intermediate_size, hidden_size], down is [hidden_size, intermediate_size].
@@ -37,11 +40,13 @@ struct ExpertActivation {
   std::optional<ClampedSwiGlu> clamped;  // instead of it
 };
 
-// Experts of equal sizes, and the rows that one call computes. All gates and ups read activations
-// of one format, and all downs.
+// Experts of equal sizes, and the rows that one call computes, all of one class. Their gates and
+// ups read activations of one format, and so do their downs.
 struct ExpertSet {
   std::span<const ExpertWeights> experts;
-  const int32_t* starts = nullptr;  // [experts + 1]: expert e has rows [starts[e], starts[e + 1])
+  bool prompts = false;             // whether the rows are those of prompts
+  const int32_t* starts = nullptr;  // [experts + 1]: expert e has rows [starts[e], starts[e + 1]),
+                                    // of which all that follows begins with starts[0]
   PreparedActivations input;        // of all rows
   const float* input_scales = nullptr;  // [rows] or null: what each input is multiplied by
   ExpertActivation activation;
@@ -50,7 +55,7 @@ struct ExpertSet {
   PreparedActivations prepared;  // of `activated`
   Matrix<float> output;          // [rows, hidden_size]
 
-  int64_t num_rows() const { return starts[experts.size()]; }
+  int64_t num_rows() const { return starts[experts.size()] - starts[0]; }
 };
 
 void gate_and_up(std::span<const ExpertSet> sets, const ActivationKernels& kernels, int rank,

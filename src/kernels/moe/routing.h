@@ -5,6 +5,9 @@
 // (count_choices), and after a barrier places them (place_choices): its rows of an expert begin
 // behind those of the threads before it. So the order does not depend on the number of threads.
 // A choice of kElsewhere gets no row.
+//
+// Tokens from first_prompt on are a class of their own, whose rows lie behind those of all others:
+// other kernels may compute them (docs/decisions/004).
 #pragma once
 
 #include <cstddef>
@@ -33,9 +36,15 @@ struct Routing {
   float* weights = nullptr;      // [tokens, top_k]
   int32_t* rows = nullptr;       // [tokens, top_k]: where each choice's row lies, or kElsewhere
   float* row_weights = nullptr;  // [tokens * top_k]: weights in order of the rows
-  int32_t* starts = nullptr;     // [num_experts + 1]: expert e has rows [starts[e], starts[e + 1])
-  int32_t* counts = nullptr;     // [num_threads, num_experts]
-  int32_t* next = nullptr;       // [num_threads, num_experts]
+  int32_t* starts = nullptr;     // [2, num_experts + 1]: of each class, expert e has rows
+                                 // [starts[e], starts[e + 1])
+  int32_t* counts = nullptr;     // [num_threads, 2, num_experts]
+  int32_t* next = nullptr;       // [num_threads, 2, num_experts]
+  int64_t first_prompt = 0;      // the token that begins the second class; at first: none does
+
+  int32_t* prompt_starts() const { return starts + num_experts + 1; }
+  // Where the rows of the second class begin.
+  int64_t first_prompt_row() const { return first_prompt * top_k; }
 };
 
 size_t routing_size(const RoutingLimits& limits);
@@ -49,9 +58,9 @@ void count_choices(const Routing& routing, int rank, Range tokens);
 // fills starts as well.
 void place_choices(const Routing& routing, int rank, int num_threads, Range tokens);
 
-// Copies each token's prepared row to the rows of its choices. Both are laid out by
-// layout_prepared_activations for the same format and k.
+// Copies each token's prepared row to the rows of its choices, of which `to` begins with
+// `first_row`. Both are laid out by layout_prepared_activations for the same format and k.
 void gather_rows(const Routing& routing, const PreparedActivations& from, Range tokens,
-                 const PreparedActivations& to);
+                 const PreparedActivations& to, int64_t first_row = 0);
 
 }  // namespace tw::kernels
